@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(in crate::store) const MOST: usize = 1_000;
 
 /// Returns the error for a new event consumer of a tenant that already has the maximum number of event consumers.
-pub(in crate::store) const fn too_many(store: &'static str) -> StoreError {
+pub(in crate::store) const fn too_many_consumers(store: &'static str) -> StoreError {
     StoreError::Full {
         store,
         what: "event consumers of a tenant; delete rows of the table ux_consumers",
@@ -17,15 +17,15 @@ pub(in crate::store) const fn too_many(store: &'static str) -> StoreError {
 }
 
 /// Name of a tenant, and name of one of its event consumers.
-pub(in crate::store) type Name = (Arc<str>, Arc<str>);
+pub(in crate::store) type ConsumerName = (Arc<str>, Arc<str>);
 
 /// Acknowledged event positions that the store has not saved yet, by tenant and event consumer.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Acknowledged(Mutex<HashMap<Name, u64>>);
+pub(in crate::store) struct AcknowledgedPositions(Mutex<HashMap<ConsumerName, u64>>);
 
-impl Acknowledged {
+impl AcknowledgedPositions {
     /// Records an acknowledged position of an event consumer. Returns `true` if there was no other position to store.
-    pub(in crate::store) fn note(&self, name: Name, position: u64) -> bool {
+    pub(in crate::store) fn record(&self, name: ConsumerName, position: u64) -> bool {
         let mut positions = self.lock();
         let was_empty = positions.is_empty();
         positions.insert(name, position);
@@ -36,43 +36,43 @@ impl Acknowledged {
         self.lock().is_empty()
     }
 
-    pub(in crate::store) fn take(&self) -> HashMap<Name, u64> {
+    pub(in crate::store) fn take(&self) -> HashMap<ConsumerName, u64> {
         std::mem::take(&mut *self.lock())
     }
 
     /// Puts acknowledged positions back into this map after the store failed to save them. A later position that was recorded meanwhile
     /// takes precedence.
-    pub(in crate::store) fn put_back(&self, positions: HashMap<Name, u64>) {
-        let mut since = self.lock();
+    pub(in crate::store) fn put_back(&self, positions: HashMap<ConsumerName, u64>) {
+        let mut newer = self.lock();
         for (name, position) in positions {
-            since.entry(name).or_insert(position);
+            newer.entry(name).or_insert(position);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Name, u64>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ConsumerName, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Position of an event consumer's subscription: up to it, all events are acknowledged.
 pub(in crate::store) struct Cursor {
-    place: Mutex<Place>,
+    state: Mutex<CursorState>,
     /// Function that the cursor calls with the consumer's settled position each time this position grows. All events up to this position
     /// are acknowledged. The function must not block.
-    settle: Box<dyn Fn(u64) + Send + Sync>,
+    on_settled: Box<dyn Fn(u64) + Send + Sync>,
 }
 
-struct Place {
+struct CursorState {
     /// Position of the last event that was delivered to the consumer or skipped.
     delivered: u64,
     /// Positions of events that were delivered to the consumer and not acknowledged.
-    open: BTreeSet<u64>,
+    unacknowledged: BTreeSet<u64>,
 }
 
-impl Place {
+impl CursorState {
     /// Returns the settled position of the consumer, up to which all events are acknowledged.
     fn settled(&self) -> u64 {
-        match self.open.first() {
+        match self.unacknowledged.first() {
             Some(first) => first - 1,
             None => self.delivered,
         }
@@ -81,16 +81,16 @@ impl Place {
 
 impl Cursor {
     /// Creates an event consumer's cursor at `position`. The consumer continues with the event after this position.
-    pub(in crate::store) fn behind(
+    pub(in crate::store) fn resume_after(
         position: u64,
-        settle: impl Fn(u64) + Send + Sync + 'static,
+        on_settled: impl Fn(u64) + Send + Sync + 'static,
     ) -> Self {
         Self {
-            place: Mutex::new(Place {
+            state: Mutex::new(CursorState {
                 delivered: position,
-                open: BTreeSet::new(),
+                unacknowledged: BTreeSet::new(),
             }),
-            settle: Box::new(settle),
+            on_settled: Box::new(on_settled),
         }
     }
 
@@ -99,36 +99,36 @@ impl Cursor {
     }
 
     pub(super) fn deliver(&self, position: u64) {
-        let mut place = self.lock();
-        place.delivered = place.delivered.max(position);
-        place.open.insert(position);
+        let mut state = self.lock();
+        state.delivered = state.delivered.max(position);
+        state.unacknowledged.insert(position);
     }
 
     /// Moves the consumer's cursor past events that the store has deleted.
     pub(super) fn skip_to(&self, position: u64) {
-        self.change(|place| place.delivered = place.delivered.max(position));
+        self.change(|state| state.delivered = state.delivered.max(position));
     }
 
     pub(super) fn acknowledge(&self, position: u64) {
-        self.change(|place| {
-            place.open.remove(&position);
+        self.change(|state| {
+            state.unacknowledged.remove(&position);
         });
     }
 
-    /// Applies a change to the consumer's cursor, and calls `settle` if the settled position grows. The lock is held during the call, so
-    /// the reported positions only grow.
-    fn change(&self, change: impl FnOnce(&mut Place)) {
-        let mut place = self.lock();
-        let before = place.settled();
-        change(&mut place);
-        let after = place.settled();
+    /// Applies a change to the consumer's cursor, and calls `on_settled` if the settled position grows. The lock is held during the
+    /// call, so the reported positions only grow.
+    fn change(&self, change: impl FnOnce(&mut CursorState)) {
+        let mut state = self.lock();
+        let before = state.settled();
+        change(&mut state);
+        let after = state.settled();
         if after > before {
-            (self.settle)(after);
+            (self.on_settled)(after);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CursorState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn an_acknowledged_position_is_reported_once_up_to_the_first_open_position() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let cursor = Cursor::behind(3, {
-            let told = Arc::clone(&told);
-            move |position| told.lock().unwrap().push(position)
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let cursor = Cursor::resume_after(3, {
+            let reported = Arc::clone(&reported);
+            move |position| reported.lock().unwrap().push(position)
         });
         for position in 4..=6 {
             cursor.deliver(position);
@@ -152,20 +152,20 @@ mod tests {
         }
         cursor.skip_to(9);
 
-        assert_eq!(*told.lock().unwrap(), [5, 6, 9]);
+        assert_eq!(*reported.lock().unwrap(), [5, 6, 9]);
         assert_eq!(cursor.position(), 9);
     }
 
     #[test]
     fn a_position_that_was_not_stored_does_not_replace_a_later_position() {
         let name = |name: &str| (Arc::from("t"), Arc::from(name));
-        let acknowledged = Acknowledged::default();
-        assert!(acknowledged.note(name("a"), 1));
-        assert!(!acknowledged.note(name("b"), 1));
-        let taken = acknowledged.take();
-        acknowledged.note(name("a"), 2);
+        let acknowledged = AcknowledgedPositions::default();
+        assert!(acknowledged.record(name("a"), 1));
+        assert!(!acknowledged.record(name("b"), 1));
+        let unsaved = acknowledged.take();
+        acknowledged.record(name("a"), 2);
 
-        acknowledged.put_back(taken);
+        acknowledged.put_back(unsaved);
 
         assert_eq!(
             acknowledged.take(),

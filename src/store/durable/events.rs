@@ -1,7 +1,7 @@
 //! Event source for one tenant of a SQLite or PostgreSQL store. The source reads the tenant's events page by page.
 
 use super::cursor::Cursor;
-use super::inbox::{AT_ONCE, TakenIn};
+use super::inbox::{AT_ONCE, InboxImport};
 use crate::bugs::planted;
 use crate::clock::later;
 use crate::error::{Chain, Retry};
@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 pub(in crate::store) const PAGE: i64 = 64;
 
 /// A page of a tenant's events in commit order. Positions count from 1.
-pub(in crate::store) struct Page {
+pub(in crate::store) struct EventPage {
     /// Position of the tenant's oldest retained event.
     pub(in crate::store) first: u64,
     /// Position of the tenant's newest event.
@@ -32,7 +32,7 @@ pub(in crate::store) struct Page {
     pub(in crate::store) has_inbox: bool,
 }
 
-impl Page {
+impl EventPage {
     /// Returns an empty page, for a tenant without events.
     pub(in crate::store) const fn empty() -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Page {
 }
 
 /// Events that a SQLite or PostgreSQL store retains for one tenant.
-pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
+pub(in crate::store) trait EventLog: Clone + Send + Sync + 'static {
     /// Returns a string that names the store and the tenant in log lines about events.
     fn log_name(&self) -> String;
 
@@ -58,10 +58,13 @@ pub(in crate::store) trait Log: Clone + Send + Sync + 'static {
 
     /// Returns one page: up to [`PAGE`] events from the position `from` on. The events and the range of retained events come from one
     /// snapshot.
-    fn page(&self, from: u64) -> impl Future<Output = Result<Page, StoreError>> + Send;
+    fn page(&self, from: u64) -> impl Future<Output = Result<EventPage, StoreError>> + Send;
 
     /// Creates breadcrumbs from at most `most` rows of the table `ux_inbox`, oldest row first.
-    fn take_in(&self, most: usize) -> impl Future<Output = Result<TakenIn, StoreError>> + Send;
+    fn import_inbox(
+        &self,
+        most: usize,
+    ) -> impl Future<Output = Result<InboxImport, StoreError>> + Send;
 
     /// Returns the time of the tenant's event at a position, or `None` if that event was deleted. The event at the position of each
     /// consumer is retained.
@@ -104,7 +107,7 @@ pub(in crate::store) fn description(store: &str, consumer: Option<&str>) -> Stri
 }
 
 /// Subscribes to a tenant's events in a SQLite or PostgreSQL store.
-pub(in crate::store) async fn subscribe<L: Log>(
+pub(in crate::store) async fn subscribe<L: EventLog>(
     log: L,
     from: StartAt,
 ) -> Result<Deliveries, SourceError> {
@@ -145,12 +148,12 @@ pub(in crate::store) async fn subscribe<L: Log>(
         is_at_end: false,
         poll_at: Instant::now(),
         has_inbox: page.has_inbox,
-        inbox_at: Instant::now(),
+        import_after: Instant::now(),
         next,
         delivered_to,
-        read: VecDeque::new(),
+        undelivered: VecDeque::new(),
         cursor: cursor.map(Arc::new),
-        returned: Arc::default(),
+        nacked: Arc::default(),
     };
     let stream = stream::unfold(subscriber, |mut subscriber| async move {
         let delivered = subscriber.next().await?;
@@ -163,7 +166,7 @@ pub(in crate::store) async fn subscribe<L: Log>(
 
 /// Returns the position of the tenant's oldest event after `time`. Searches the range `positions`, and returns the end of this range if all
 /// its events are older. The times of events grow with their positions.
-async fn first_after<L: Log>(
+async fn first_after<L: EventLog>(
     log: &L,
     positions: Range<u64>,
     time: Timestamp,
@@ -172,7 +175,7 @@ async fn first_after<L: Log>(
     while start < end {
         let middle = start + (end - start) / 2;
         match log.time_of(middle).await.map_err(unavailable)? {
-            Some(found) if found > time => end = middle,
+            Some(event_time) if event_time > time => end = middle,
             // An event that was deleted meanwhile is older than all others.
             Some(_) | None => start = middle + 1,
         }
@@ -191,24 +194,24 @@ struct Subscriber<L> {
     has_inbox: bool,
     /// Time until which the subscription creates no breadcrumbs from the table `ux_inbox`. Set after a failed attempt, and while another
     /// subscriber processes the rows of the table.
-    inbox_at: Instant,
+    import_after: Instant,
     next: u64,
     /// Time in a `Lagged` error: all events up to this time were delivered. It is just before the newest delivered event, because the next
     /// event can belong to the same commit. Without a delivered event, it comes from the start of the subscription.
     delivered_to: Option<Timestamp>,
     /// Events that the subscription has read and not delivered yet.
-    read: VecDeque<(u64, Event)>,
+    undelivered: VecDeque<(u64, Event)>,
     cursor: Option<Arc<Cursor>>,
-    returned: Arc<Nacked<Event>>,
+    nacked: Arc<Nacked<Event>>,
 }
 
-impl<L: Log> Subscriber<L> {
+impl<L: EventLog> Subscriber<L> {
     async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
         loop {
-            if let Some((position, event)) = self.returned.take_due() {
+            if let Some((position, event)) = self.nacked.take_due() {
                 return Some(Ok(self.delivery(position, event)));
             }
-            if let Some((position, event)) = self.read.pop_front() {
+            if let Some((position, event)) = self.undelivered.pop_front() {
                 if let Some(cursor) = &self.cursor {
                     cursor.deliver(position);
                 }
@@ -219,7 +222,7 @@ impl<L: Log> Subscriber<L> {
             }
             let is_new = self.changed.has_changed().unwrap_or(true);
             if !self.is_at_end || is_new || Instant::now() >= self.poll_at {
-                match self.read_on().await {
+                match self.read_next_page().await {
                     Ok(true) => continue,
                     Ok(false) => {}
                     Err(error) => return Some(Err(error)),
@@ -230,18 +233,18 @@ impl<L: Log> Subscriber<L> {
                     changed.ok()?;
                     self.is_at_end = false;
                 }
-                () = self.returned.due_or_added() => {}
+                () = self.nacked.due_or_added() => {}
                 () = sleep_until(self.poll_at) => {}
             }
         }
     }
 
     /// Reads the subscription's next page of events. Returns `true` if it contains events.
-    async fn read_on(&mut self) -> Result<bool, SourceError> {
+    async fn read_next_page(&mut self) -> Result<bool, SourceError> {
         self.changed.mark_unchanged();
         (self.is_at_end, self.poll_at) = (false, later(Instant::now(), self.log.poll()));
         if std::mem::take(&mut self.has_inbox) {
-            self.take_in().await;
+            self.import_inbox().await;
         }
         let page = self.log.page(self.next).await.map_err(unavailable)?;
         if self.next < page.first {
@@ -255,48 +258,48 @@ impl<L: Log> Subscriber<L> {
                 after: self.delivered_to,
             });
         }
-        self.read = page.events;
-        if let Some((last, _)) = self.read.back() {
+        self.undelivered = page.events;
+        if let Some((last, _)) = self.undelivered.back() {
             self.next = last + 1;
         }
         self.is_at_end = self.next > page.last;
         if page.has_inbox {
             // The events that were read are delivered first.
-            (self.has_inbox, self.poll_at) = (true, self.poll_at.min(self.inbox_at));
+            (self.has_inbox, self.poll_at) = (true, self.poll_at.min(self.import_after));
         } else {
-            self.inbox_at = Instant::now();
+            self.import_after = Instant::now();
         }
         if planted("hasty-reader") {
             let newest = self.log.page(u64::MAX).await.map_err(unavailable)?;
             self.next = self.next.max(newest.last + 1);
         }
-        Ok(!self.read.is_empty())
+        Ok(!self.undelivered.is_empty())
     }
 
     /// Creates breadcrumbs from rows of the table `ux_inbox`. Their events are read like all others.
-    async fn take_in(&mut self) {
+    async fn import_inbox(&mut self) {
         /// Pause after a failed attempt to create breadcrumbs from the table `ux_inbox`. It is also the maximum pause while another
         /// subscriber processes the rows of the table.
         const INBOX_PAUSE: Duration = Duration::from_secs(5);
         let now = Instant::now();
-        if now < self.inbox_at {
+        if now < self.import_after {
             return;
         }
-        let taken = match self.log.take_in(AT_ONCE).await {
-            taken @ (Ok(_) | Err(StoreError::Unavailable { .. })) => taken,
+        let import = match self.log.import_inbox(AT_ONCE).await {
+            import @ (Ok(_) | Err(StoreError::Unavailable { .. })) => import,
             // A single row may succeed, because there may be enough room for it.
-            Err(_) => self.log.take_in(1).await,
+            Err(_) => self.log.import_inbox(1).await,
         };
-        match taken {
-            // Another process takes the rows in, or has locked them.
-            Ok(TakenIn { rows: 0, .. }) => {
-                self.inbox_at = later(now, self.log.poll().min(INBOX_PAUSE));
+        match import {
+            // Another process imports the rows, or has locked them.
+            Ok(InboxImport { rows: 0, .. }) => {
+                self.import_after = later(now, self.log.poll().min(INBOX_PAUSE));
             }
-            Ok(taken) => taken.log(&self.log.log_name()),
+            Ok(import) => import.log(&self.log.log_name()),
             Err(error) => {
                 let log = self.log.log_name();
                 tracing::warn!(source = log, code = error.code(), error = %Chain(&error), "cannot create breadcrumbs from the rows of the table ux_inbox, will retry");
-                self.inbox_at = later(now, INBOX_PAUSE);
+                self.import_after = later(now, INBOX_PAUSE);
             }
         }
     }
@@ -306,7 +309,7 @@ impl<L: Log> Subscriber<L> {
             position,
             event: event.clone(),
             cursor: self.cursor.clone(),
-            returned: Arc::clone(&self.returned),
+            nacked: Arc::clone(&self.nacked),
         };
         Delivery::new(event)
             .at(position)
@@ -318,7 +321,7 @@ struct LogReceipt {
     position: u64,
     event: Event,
     cursor: Option<Arc<Cursor>>,
-    returned: Arc<Nacked<Event>>,
+    nacked: Arc<Nacked<Event>>,
 }
 
 #[async_trait]
@@ -331,7 +334,7 @@ impl Receipt for LogReceipt {
     }
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
-        self.returned
+        self.nacked
             .requeue(self.position, self.event.clone(), delay)
     }
 

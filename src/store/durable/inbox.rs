@@ -30,7 +30,7 @@ const FIELDS: [&str; 11] = [
 
 /// A row of the table `ux_inbox`, from which the store creates a breadcrumb.
 #[derive(Clone, Debug)]
-pub(in crate::store) struct Inserted {
+pub(in crate::store) struct InboxRow {
     pub(in crate::store) serial: i64,
     /// Breadcrumb ID that the inserting program chose, or `None` if the store chooses one.
     pub(in crate::store) id: Option<BreadcrumbId>,
@@ -40,7 +40,7 @@ pub(in crate::store) struct Inserted {
 
 /// Number of rows of the table `ux_inbox` that one transaction processed, and number of rejected rows among them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::store) struct TakenIn {
+pub(in crate::store) struct InboxImport {
     /// Number of inbox rows that became breadcrumbs or were rejected.
     pub(in crate::store) rows: usize,
     /// Number of inbox rows that were rejected.
@@ -76,7 +76,7 @@ impl Refusal {
     }
 }
 
-impl Inserted {
+impl InboxRow {
     /// Reads the new breadcrumb of an inbox row. `limit` is the maximum size of a breadcrumb in bytes.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Inserted {
     }
 }
 
-impl TakenIn {
+impl InboxImport {
     /// Logs the number of rejected rows of the table `ux_inbox`. Call it after the commit.
     pub(in crate::store) fn log(self, source: &str) {
         if self.refused > 0 {
@@ -113,8 +113,8 @@ mod tests {
     use crate::model::{Sensitivity, Timestamp, Visibility};
     use serde_json::{Value, json};
 
-    fn inserted(breadcrumb: &Value) -> Inserted {
-        Inserted {
+    fn inserted(breadcrumb: &Value) -> InboxRow {
+        InboxRow {
             serial: 1,
             id: None,
             text: breadcrumb.to_string().into_bytes(),

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 /// Minimum difference between wall time and monotonic time that counts as a jump of the wall clock. Smaller differences are corrections of
 /// the clock, or readings that waited for a lock.
-const LEAST: Duration = Duration::from_secs(60);
+const SHORTEST_JUMP: Duration = Duration::from_secs(60);
 
 /// Detector of jumps of a store's wall clock. Compares the wall clock with the monotonic clock of this process.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Jumps(Mutex<State>);
+pub(in crate::store) struct JumpDetector(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -18,7 +18,7 @@ struct State {
     steady_since: Option<Instant>,
     /// Time that a test has added to the wall clock. The monotonic clock is moved by the same time, so that the addition is not logged as a
     /// clock jump.
-    passed: Duration,
+    advanced_by: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,10 +28,10 @@ struct Reading {
     at: Instant,
 }
 
-impl Jumps {
+impl JumpDetector {
     /// Records a new reading of the wall clock, and logs a jump since the previous reading. `wall` is the wall time in microseconds since
     /// 1970.
-    pub(in crate::store) fn read(&self, store: &'static str, wall: i64) {
+    pub(in crate::store) fn record(&self, store: &'static str, wall: i64) {
         let jump = {
             let mut state = self.state();
             let at = state.now();
@@ -75,7 +75,7 @@ impl Jumps {
     #[cfg(feature = "conformance")]
     pub(in crate::store) fn advance_clock(&self, time: Duration) {
         let mut state = self.state();
-        state.passed = state.passed.saturating_add(time);
+        state.advanced_by = state.advanced_by.saturating_add(time);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -86,7 +86,7 @@ impl Jumps {
 impl State {
     fn now(&self) -> Instant {
         let now = Instant::now();
-        now.checked_add(self.passed).unwrap_or(now)
+        now.checked_add(self.advanced_by).unwrap_or(now)
     }
 }
 
@@ -94,12 +94,12 @@ impl State {
 /// monotonic time. Returns `None` for a small difference.
 fn jump(before: Reading, after: Reading) -> Option<i64> {
     let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-    let passed = micros(after.at.saturating_duration_since(before.at));
+    let elapsed = micros(after.at.saturating_duration_since(before.at));
     let jump = after
         .wall
         .saturating_sub(before.wall)
-        .saturating_sub(passed);
-    (jump.unsigned_abs() >= micros(LEAST).unsigned_abs()).then_some(jump)
+        .saturating_sub(elapsed);
+    (jump.unsigned_abs() >= micros(SHORTEST_JUMP).unsigned_abs()).then_some(jump)
 }
 
 #[cfg(test)]

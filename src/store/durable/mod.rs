@@ -3,7 +3,7 @@
 
 pub(super) mod cursor;
 pub(super) mod events;
-pub(super) mod found;
 pub(super) mod inbox;
 pub(super) mod jumps;
+pub(super) mod stored_breadcrumb;
 pub(super) mod tenant;

@@ -1,23 +1,23 @@
 //! Row of a tenant in SQLite or PostgreSQL, and the calculation of the store's clock from the wall clock.
 
-use super::jumps::Jumps;
+use super::jumps::JumpDetector;
 use crate::bugs::planted;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Test control of a store's clock: a time offset, and a time at which the clock is stopped. Without tests, the clock is unchanged.
 #[derive(Debug, Default)]
-pub(in crate::store) struct Time {
+pub(in crate::store) struct StoreClock {
     /// Time that tests have added to the store's clock, in microseconds.
     shift: AtomicI64,
     /// Time at which tests have stopped the store's clock, in microseconds since 1970.
-    held: OnceLock<i64>,
-    pub(in crate::store) jumps: Jumps,
+    stopped_at: OnceLock<i64>,
+    pub(in crate::store) jumps: JumpDetector,
 }
 
-impl Time {
-    pub(in crate::store) fn held(&self) -> Option<i64> {
-        self.held.get().copied()
+impl StoreClock {
+    pub(in crate::store) fn stopped_at(&self) -> Option<i64> {
+        self.stopped_at.get().copied()
     }
 
     pub(in crate::store) fn shift(&self) -> i64 {
@@ -32,7 +32,7 @@ impl Time {
     /// Returns the wall time of this machine. A test can have stopped this clock or added time to it.
     #[cfg(feature = "sqlite")]
     pub(in crate::store) fn now(&self) -> crate::model::Timestamp {
-        let wall = self.held().unwrap_or_else(crate::clock::wall_micros);
+        let wall = self.stopped_at().unwrap_or_else(crate::clock::wall_micros);
         crate::model::Timestamp::from_micros(wall.saturating_add(self.shift()))
     }
 
@@ -50,35 +50,35 @@ impl Time {
 
     #[cfg(feature = "conformance")]
     pub(in crate::store) fn hold(&self) {
-        self.held.get_or_init(crate::clock::wall_micros);
+        self.stopped_at.get_or_init(crate::clock::wall_micros);
     }
 }
 
 /// Maximum lag of the wall clock behind the last commit, in microseconds. With a greater lag, the wall clock counts as set back. Commits
 /// within one microsecond get times that are one microsecond apart each, so the last commit's time can be ahead of the wall clock.
 #[cfg(feature = "sqlite")]
-const AHEAD: i64 = 1_000;
+const TOLERATED_LAG: i64 = 1_000;
 
 /// Maximum number of microseconds by which the store's clock is ahead of the wall clock (7 days). A wall clock that was years ahead for a
 /// moment must not stop all delays for years.
 #[cfg(feature = "sqlite")]
-const STANDS: i64 = 7 * 24 * 60 * 60 * 1_000_000;
+const GREATEST_LEAD: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 
 /// Returns the time of a store's clock, calculated from the wall clock and [`Tenant::latest`]. The store's clock equals the wall clock
 /// unless the wall clock was set back. Then the store's clock stands still until the wall clock has reached the old time again. All values
 /// are in microseconds.
 ///
-/// If the wall clock was set back by more than twice [`STANDS`], the store's clock follows it. In between, the store's clock runs twice as
-/// fast as the wall clock until it has reached the old time, so it never leaps while the wall clock advances.
+/// If the wall clock was set back by more than twice [`GREATEST_LEAD`], the store's clock follows it. In between, the store's clock runs
+/// twice as fast as the wall clock until it has reached the old time, so it never leaps while the wall clock advances.
 #[cfg(feature = "sqlite")]
-pub(in crate::store) fn shown(wall: i64, latest: i64) -> i64 {
+pub(in crate::store) fn store_time(wall: i64, latest: i64) -> i64 {
     let behind = latest.saturating_sub(wall);
-    if behind <= AHEAD {
+    if behind <= TOLERATED_LAG {
         return wall;
     }
-    match behind <= STANDS {
+    match behind <= GREATEST_LEAD {
         true => latest.saturating_add(1),
-        false => wall.saturating_add((2 * STANDS).saturating_sub(behind).max(0)),
+        false => wall.saturating_add((2 * GREATEST_LEAD).saturating_sub(behind).max(0)),
     }
 }
 
@@ -165,12 +165,15 @@ mod tests {
         let latest = 30 * 24 * HOUR;
         let walls = (0..=latest + HOUR).step_by(usize::try_from(HOUR).unwrap());
 
-        let times: Vec<i64> = walls.map(|wall| shown(wall, latest)).collect();
+        let times: Vec<i64> = walls.map(|wall| store_time(wall, latest)).collect();
 
         for (hour, pair) in times.windows(2).enumerate() {
             let step = pair[1] - pair[0];
             // The clock may be slightly behind the last commit.
-            assert!((-AHEAD..=2 * HOUR + 1).contains(&step), "{step} at {hour}");
+            assert!(
+                (-TOLERATED_LAG..=2 * HOUR + 1).contains(&step),
+                "{step} at {hour}"
+            );
         }
         assert_eq!(times[0], 0);
         assert_eq!(times[16 * 24], latest - 14 * 24 * HOUR);

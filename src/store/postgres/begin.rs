@@ -3,30 +3,30 @@
 
 use super::NAME;
 use super::column;
-use super::facts::{Stored, Wanted};
+use super::facts::{FactQuery, ReadFacts};
 use super::prepared::{self, PLANNED_ONCE};
-use super::row::Line;
+use super::row::OrderingKey;
 use super::tenant::{self, clock, wall_clock};
 use crate::model::Timestamp;
-use crate::store::durable::tenant::{Tenant, Time};
+use crate::store::durable::tenant::{StoreClock, Tenant};
 use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeSet;
 
 /// The server's answer to the first message of a PostgreSQL transaction: the tenant's row, the clock and the facts that the jobs need.
-pub(super) struct Begun {
-    /// The tenant's row (counters and event positions) at the start of the transaction. Other transactions can change it until [`take`]
-    /// locks it.
+pub(super) struct BeginResponse {
+    /// The tenant's row (counters and event positions) at the start of the transaction. Other transactions can change it until
+    /// [`lock_tenant_row`] locks it.
     pub(super) tenant: Tenant,
     /// Time of the store's clock at the start of the transaction.
     pub(super) now: Timestamp,
     /// PostgreSQL's ID of the transaction, by which the outcome of an unanswered commit is found.
-    pub(super) number: String,
+    pub(super) xid: String,
     /// If `true`, at least one breadcrumb of the tenant has expired.
     pub(super) has_expired: bool,
     /// Identifier of the period since the PostgreSQL server's last crash, from the table `ux_alive`. The server knows the outcome of
     /// transactions of this period by their IDs. `None` after a crash, or before the first commit.
-    pub(super) since: Option<String>,
-    pub(super) facts: Stored,
+    pub(super) uptime_id: Option<String>,
+    pub(super) facts: ReadFacts,
 }
 
 /// Returns the SQL that each connection prepares to begin transactions and to lock the tenant's row and ordering keys of runs.
@@ -51,11 +51,11 @@ pub(super) fn statements() -> String {
          FROM ux_tenants AS n WHERE n.id = $1 FOR UPDATE"
     );
     // The lock functions never return NULL, so the statement takes all locks and returns no row.
-    let lines = "PREPARE ux_lines (bigint, text[]) AS
+    let ordering_keys = "PREPARE ux_lines (bigint, text[]) AS
          SELECT FROM unnest($2) AS line (name) WHERE pg_advisory_xact_lock_shared($1) IS NULL
              OR pg_advisory_xact_lock(hashtextextended(line.name, $1)) IS NULL";
     let all = "PREPARE ux_all_lines (bigint) AS SELECT WHERE pg_advisory_xact_lock($1) IS NULL";
-    format!("{begin}; {take}; {lines}; {all}")
+    format!("{begin}; {take}; {ordering_keys}; {all}")
 }
 
 /// Begins a PostgreSQL transaction. Locks ordering keys of runs, and reads the tenant's row, the clock and the rows that the transaction's
@@ -63,49 +63,51 @@ pub(super) fn statements() -> String {
 pub(super) async fn begin(
     connection: &mut PgConnection,
     tenant: i64,
-    time: &Time,
-    wanted: Wanted,
-) -> sqlx::Result<Begun> {
+    time: &StoreClock,
+    fact_query: FactQuery,
+) -> sqlx::Result<BeginResponse> {
     let mut message = vec!["BEGIN".to_owned(), PLANNED_ONCE.to_owned()];
-    if !wanted.lines.is_empty() {
-        message.push(lock_lines(tenant, &wanted.lines));
+    if !fact_query.ordering_keys.is_empty() {
+        message.push(lock_ordering_keys(tenant, &fact_query.ordering_keys));
     }
     let clock = prepared::time(time);
     message.push(format!("EXECUTE ux_begin ({tenant}, {clock})"));
     let before = message.len();
-    let wanted = wanted.ask(tenant, &mut message);
+    let pending = fact_query.add_statements(tenant, &mut message);
     let mut rows = prepared::rows(connection, &message).await?;
-    let facts = wanted.read(&rows.split_off(before))?;
+    let facts = pending.read(&rows.split_off(before))?;
     let row = rows.last().and_then(|rows| rows.first());
     let row = row.ok_or(sqlx::Error::RowNotFound)?;
-    time.jumps.read(NAME, row.try_get(14)?);
-    Ok(Begun {
+    time.jumps.record(NAME, row.try_get(14)?);
+    Ok(BeginResponse {
         tenant: tenant::read(row)?,
         now: column::time(row, 10)?,
-        number: row.try_get(11)?,
+        xid: row.try_get(11)?,
         has_expired: row.try_get(12)?,
-        since: row.try_get(13)?,
+        uptime_id: row.try_get(13)?,
         facts,
     })
 }
 
 /// Returns the SQL statement that locks ordering keys of runs until the transaction ends. The keys are locked in sorted order, which
 /// prevents deadlocks. The server's lock table is limited, so one lock on all keys of the tenant replaces more than 256 single locks.
-pub(super) fn lock_lines(tenant: i64, lines: &BTreeSet<Line>) -> String {
+pub(super) fn lock_ordering_keys(tenant: i64, ordering_keys: &BTreeSet<OrderingKey>) -> String {
     /// Maximum number of ordering keys of runs that a transaction locks individually.
     const MOST: usize = 256;
-    if lines.len() > MOST {
+    if ordering_keys.len() > MOST {
         return format!("EXECUTE ux_all_lines ({tenant})");
     }
-    let name = |(executor, line): &Line| format!("{}:{executor}{line}", executor.len());
-    let names: Vec<String> = lines.iter().map(name).collect();
+    let name = |(executor, ordering_key): &OrderingKey| {
+        format!("{}:{executor}{ordering_key}", executor.len())
+    };
+    let names: Vec<String> = ordering_keys.iter().map(name).collect();
     let names = prepared::names(names.iter().map(String::as_str));
     format!("EXECUTE ux_lines ({tenant}, {names})")
 }
 
 /// Numbers of breadcrumbs, open runs and request keys that a transaction adds, each with the tenant's limit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Room {
+pub(super) struct LimitedAdditions {
     /// Number of breadcrumbs that the transaction adds, and the tenant's maximum number of breadcrumbs.
     pub(super) breadcrumbs: (i64, i64),
     /// Number of open runs that the transaction adds, and the tenant's maximum number of open runs.
@@ -115,12 +117,12 @@ pub(super) struct Room {
 }
 
 /// Returns the SQL statement that locks the tenant's row until the end of the transaction, and fails if the new rows would exceed a limit.
-pub(super) fn take(tenant: i64, room: Room) -> String {
-    let Room {
+pub(super) fn lock_tenant_row(tenant: i64, additions: LimitedAdditions) -> String {
+    let LimitedAdditions {
         breadcrumbs: (breadcrumbs, most_breadcrumbs),
         runs: (runs, most_runs),
         requests: (requests, most_requests),
-    } = room;
+    } = additions;
     format!(
         "EXECUTE ux_take ({tenant}, {breadcrumbs}, {most_breadcrumbs}, {runs}, {most_runs}, {requests}, {most_requests})"
     )

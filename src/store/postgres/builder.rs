@@ -106,7 +106,7 @@ pub(super) struct Settings {
     pub(super) schema: String,
     pub(super) limits: PostgresLimits,
     pub(super) connections: u32,
-    pub(super) patience: Duration,
+    pub(super) wait_timeout: Duration,
     pub(super) poll: Duration,
     pub(super) vectors: bool,
     pub(super) embeddings: Option<EmbeddingConfig>,
@@ -121,7 +121,7 @@ impl PostgresBuilder {
                 schema: "universal_executor".to_owned(),
                 limits: PostgresLimits::default(),
                 connections: 10,
-                patience: Duration::from_secs(10),
+                wait_timeout: Duration::from_secs(10),
                 poll: Duration::from_secs(1),
                 vectors: true,
                 embeddings: None,
@@ -169,7 +169,7 @@ impl PostgresBuilder {
     /// within twice this time, the operation fails, and the store closes its idle connections, because they may be lost too.
     #[must_use]
     pub fn wait_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.patience = timeout;
+        self.settings.wait_timeout = timeout;
         self
     }
 

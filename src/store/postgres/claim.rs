@@ -2,14 +2,14 @@
 //! that the server executes nothing more of it, and then reads which runs it leased. So no lease is left without a worker.
 
 use super::database::Database;
-use super::error::{ATTEMPTS, Class, Fault, ended, is_worth_another, of_driver};
-use super::lease::{self, Asked, Leased};
+use super::error::{ATTEMPTS, Class, Fault, can_retry_at_once, of_driver, task_ended};
+use super::lease::{self, ClaimRequest, Leased};
 use super::read::Read;
 use super::session::Session;
-use super::tenant::Named;
+use super::tenant::TenantHandle;
 use crate::error::Chain;
 use crate::store::StoreError;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use sqlx::PgConnection;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ use tokio::time::sleep;
 
 /// One worker's claim of due runs, which takes turns between the executors.
 pub(super) struct ClaimNext {
-    tenant: Arc<Named>,
-    asked: Asked,
+    tenant: Arc<TenantHandle>,
+    claim_request: ClaimRequest,
     /// If `true`, the claim of runs was sent to the PostgreSQL server at least once.
     sent: AtomicBool,
     /// PostgreSQL session over which the claim of runs was sent last.
@@ -28,17 +28,17 @@ pub(super) struct ClaimNext {
 
 /// Query that finds the leased runs of a claim whose answer was lost. It first ends the claim's PostgreSQL session, because the server may
 /// still execute the claim, or may not have received it yet.
-struct Look<'c> {
+struct LeasedRunsQuery<'c> {
     claim: &'c ClaimNext,
     /// Maximum time to wait for the end of the claim's PostgreSQL session.
-    patience: Duration,
+    wait_timeout: Duration,
 }
 
 impl ClaimNext {
-    pub(super) fn new(tenant: Arc<Named>, asked: Asked) -> Self {
+    pub(super) fn new(tenant: Arc<TenantHandle>, claim_request: ClaimRequest) -> Self {
         Self {
             tenant,
-            asked,
+            claim_request,
             sent: AtomicBool::new(false),
             session: Mutex::default(),
         }
@@ -47,19 +47,19 @@ impl ClaimNext {
     /// Runs the claim of due runs to its end, even if the caller stops waiting. Returns the leased rows.
     pub(super) async fn claim(self, database: &Arc<Database>) -> Result<Vec<Leased>, StoreError> {
         database.loss.check()?;
-        let (waiting, working) = database.progress.begin(&self.tenant.name);
+        let (caller_guard, job_guard) = database.abandoned_jobs.begin(&self.tenant.name);
         let database = Arc::clone(database);
         let claimed = tokio::spawn(async move {
-            let claimed = self.until_known(&database).await;
-            drop(working);
+            let claimed = self.claim_until_known(&database).await;
+            drop(job_guard);
             claimed
         });
         let claimed = claimed.await;
-        drop(waiting);
-        claimed.map_err(|_| ended())?
+        drop(caller_guard);
+        claimed.map_err(|_| task_ended())?
     }
 
-    async fn until_known(&self, database: &Database) -> Result<Vec<Leased>, StoreError> {
+    async fn claim_until_known(&self, database: &Database) -> Result<Vec<Leased>, StoreError> {
         let mut attempt = 1;
         loop {
             let error = match database.attempt_read(self).await {
@@ -67,12 +67,12 @@ impl ClaimNext {
                 answer => return Ok(answer?),
             };
             if self.is_in_doubt(&error) {
-                let found = self.look(database, &error).await?;
-                if !found.is_empty() {
-                    return Ok(found);
+                let leased = self.find_leased(database, &error).await?;
+                if !leased.is_empty() {
+                    return Ok(leased);
                 }
             }
-            if attempt == ATTEMPTS || !is_worth_another(&error) {
+            if attempt == ATTEMPTS || !can_retry_at_once(&error) {
                 return Err(of_driver(error.into()));
             }
             attempt += 1;
@@ -81,35 +81,35 @@ impl ClaimNext {
 
     /// Returns `true` if the PostgreSQL server may have executed the claim of runs despite the error.
     fn is_in_doubt(&self, error: &sqlx::Error) -> bool {
-        let says_no = match Class::of(error) {
-            Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => true,
+        let is_rejected = match Class::of(error) {
+            Class::Conflict | Class::Permanent | Class::ReadOnly | Class::Setup => true,
             Class::Lost | Class::Transient | Class::Login => false,
         };
-        self.sent.load(Ordering::Relaxed) && !says_no
+        self.sent.load(Ordering::Relaxed) && !is_rejected
     }
 
     /// Returns the runs that a claim leased although its answer was lost.
-    async fn look(
+    async fn find_leased(
         &self,
         database: &Database,
-        lost: &sqlx::Error,
+        connection_error: &sqlx::Error,
     ) -> Result<Vec<Leased>, StoreError> {
         const PAUSE: Duration = Duration::from_millis(50);
-        let patience = database.settings.patience;
-        let look = Look {
+        let wait_timeout = database.settings.wait_timeout;
+        let query = LeasedRunsQuery {
             claim: self,
-            patience,
+            wait_timeout,
         };
-        let give_up = Instant::now() + patience;
+        let deadline = Instant::now() + wait_timeout;
         loop {
-            let error = match database.attempt_read(&look).await {
-                Ok(Some(found)) => return Ok(found),
+            let error = match database.attempt_read(&query).await {
+                Ok(Some(leased)) => return Ok(leased),
                 Ok(None) => sqlx::Error::PoolTimedOut,
                 Err(Fault::Driver(error)) => error,
                 Err(fault) => return Err(fault.into()),
             };
-            if Instant::now() > give_up {
-                tracing::warn!(error = %Chain(lost), "the connection to PostgreSQL was lost during a claim of due runs; leased runs are retried after their leases expire");
+            if Instant::now() > deadline {
+                tracing::warn!(error = %Chain(connection_error), "the connection to PostgreSQL was lost during a claim of due runs; leased runs are retried after their leases expire");
                 return Err(of_driver(error.into()));
             }
             tracing::debug!(error = %Chain(&error), "cannot read the outcome of a claim, will retry");
@@ -130,21 +130,25 @@ impl Read for ClaimNext {
         Some(&self.tenant.name)
     }
 
-    fn over(&self, session: Session) {
+    fn set_session(&self, session: Session) {
         *self.session() = Some(session);
     }
 
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Leased>, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        time: &StoreClock,
+    ) -> Result<Vec<Leased>, Fault> {
         let tenant = match self.tenant.id(connection).await? {
-            Some(tenant) if !self.asked.is_empty() => tenant,
+            Some(tenant) if !self.claim_request.is_empty() => tenant,
             Some(_) | None => return Ok(Vec::new()),
         };
         self.sent.store(true, Ordering::Relaxed);
-        Ok(lease::due(connection, tenant, time, &self.asked).await?)
+        Ok(lease::due(connection, tenant, time, &self.claim_request).await?)
     }
 }
 
-impl Read for Look<'_> {
+impl Read for LeasedRunsQuery<'_> {
     /// The runs that the claim leased, or `None` if the claim's PostgreSQL session has not ended yet.
     type Answer = Option<Vec<Leased>>;
 
@@ -155,18 +159,18 @@ impl Read for Look<'_> {
     async fn run(
         &self,
         connection: &mut PgConnection,
-        time: &Time,
+        time: &StoreClock,
     ) -> Result<Option<Vec<Leased>>, Fault> {
         let session = *self.claim.session();
         if let Some(session) = session
-            && !session.end(connection, self.patience).await?
+            && !session.end(connection, self.wait_timeout).await?
         {
             return Ok(None);
         }
         let Some(tenant) = self.claim.tenant.id(connection).await? else {
             return Ok(Some(Vec::new()));
         };
-        let leased = lease::again(connection, tenant, time, &self.claim.asked).await?;
+        let leased = lease::of_claim(connection, tenant, time, &self.claim.claim_request).await?;
         Ok(Some(leased))
     }
 }

@@ -110,8 +110,8 @@ pub(super) fn array<T>(
     push: impl Fn(&T, &mut String),
 ) -> String {
     let mut array = String::from("{");
-    for (place, value) in values.into_iter().enumerate() {
-        if place > 0 {
+    for (index, value) in values.into_iter().enumerate() {
+        if index > 0 {
             array.push(',');
         }
         match value.borrow() {
@@ -154,11 +154,11 @@ pub(super) fn literal(text: &str) -> String {
 }
 
 /// Returns the original name from the form in which PostgreSQL stores it, see [`name`].
-pub(super) fn of_name(kept: String) -> String {
-    if kept.contains(ESCAPE) {
-        kept.replace("\u{1A}0", "\0").replace("\u{1A}1", "\u{1A}")
+pub(super) fn of_name(stored: String) -> String {
+    if stored.contains(ESCAPE) {
+        stored.replace("\u{1A}0", "\0").replace("\u{1A}1", "\u{1A}")
     } else {
-        kept
+        stored
     }
 }
 
@@ -203,14 +203,14 @@ pub(super) fn lineage(row: &PgRow, column: usize) -> sqlx::Result<Option<Lineage
 
 /// Reads JSON from a PostgreSQL column in which the store writes only checked JSON.
 pub(super) fn json(column: usize, text: String) -> sqlx::Result<Json> {
-    Json::from_validated_text(text).map_err(|error| unreadable(column, error))
+    Json::checked_before(text).map_err(|error| unreadable(column, error))
 }
 
 /// Returns the error for a PostgreSQL column whose value the store never writes.
-pub(super) fn unreadable(column: usize, why: impl Into<BoxError>) -> sqlx::Error {
+pub(super) fn unreadable(column: usize, cause: impl Into<BoxError>) -> sqlx::Error {
     sqlx::Error::ColumnDecode {
         index: column.to_string(),
-        source: why.into(),
+        source: cause.into(),
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_text_does_not_leave_its_quotes() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("", "''"),
             ("plain", "'plain'"),
             ("it's", "'it''s'"),
@@ -239,7 +239,7 @@ mod tests {
             ("a\\", " E'a\\\\'"),
             ("\\'", " E'\\\\'''"),
         ] {
-            assert_eq!(literal(text), wanted);
+            assert_eq!(literal(text), expected);
         }
     }
 
@@ -254,10 +254,10 @@ mod tests {
             "\0\u{1A}\0",
             "\u{1A}1\u{1A}0",
         ] {
-            let kept = name(text).into_owned();
+            let stored = name(text).into_owned();
 
-            assert!(!kept.contains('\0'));
-            assert_eq!(of_name(kept), text);
+            assert!(!stored.contains('\0'));
+            assert_eq!(of_name(stored), text);
         }
     }
 }

@@ -118,13 +118,13 @@ fn refuse_unsupported(url: &str) -> Result<(), PostgresError> {
 /// Returns the `SET` statements that each new PostgreSQL connection executes first. A connection pooler could reject startup options, or
 /// ignore them silently, so the settings are sent as statements.
 pub(super) fn set_up(settings: &Settings) -> String {
-    let patience = settings.patience.as_millis().max(1).to_string();
+    let wait_timeout = settings.wait_timeout.as_millis().max(1).to_string();
     let set = [
         // The schema name was validated, so it needs no quotes.
         ("search_path", settings.schema.as_str()),
-        ("lock_timeout", &patience),
+        ("lock_timeout", &wait_timeout),
         // A process that stopped within a transaction must not block the tenant for others.
-        ("idle_in_transaction_session_timeout", &patience),
+        ("idle_in_transaction_session_timeout", &wait_timeout),
         ("default_transaction_isolation", "'read committed'"),
         // Every lookup has an index. A cached plan from a time when the tables were small would otherwise keep using sequential
         // scans after they have grown.
@@ -200,14 +200,14 @@ mod tests {
             "mysql://ann:hunter2@127.0.0.1/none",
         ] {
             let builder = PostgresStore::builder(url).wait_timeout(Duration::from_millis(50));
-            let shown = format!("{builder:?}");
+            let builder_text = format!("{builder:?}");
             let error = builder.connect().await.unwrap_err();
 
-            let told = format!(
-                "{shown} {error:?} {error} {:?}",
+            let text = format!(
+                "{builder_text} {error:?} {error} {:?}",
                 error.source().map(ToString::to_string)
             );
-            assert!(!told.contains("hunter2"), "{told}");
+            assert!(!text.contains("hunter2"), "{text}");
         }
     }
 
@@ -241,8 +241,8 @@ mod tests {
         let error = builder.connect().await.unwrap_err();
         server.abort();
 
-        let told = Chain(&error).to_string();
-        assert!(told.contains("starting up"), "{told}");
+        let text = Chain(&error).to_string();
+        assert!(text.contains("starting up"), "{text}");
     }
 
     #[tokio::test]

@@ -28,29 +28,29 @@ pub(super) struct Connections {
     options: PgConnectOptions,
     /// SQL statements that each new connection of the pool executes first.
     set_up: String,
-    patience: Duration,
+    wait_timeout: Duration,
     /// Semaphore with one permit for each connection that can still be taken from the pool.
     free: Semaphore,
     /// Idle PostgreSQL connections of the pool. The last one was used last.
-    kept: Mutex<Vec<Kept>>,
+    idle: Mutex<Vec<IdleConnection>>,
 }
 
 /// An idle PostgreSQL connection of the pool, and the start of its idle time.
 #[derive(Debug)]
-struct Kept {
-    live: Live,
-    since: Instant,
+struct IdleConnection {
+    open: OpenConnection,
+    idle_since: Instant,
 }
 
 /// An open PostgreSQL connection, and the statements that its session has prepared.
 #[derive(Debug)]
-struct Live {
+struct OpenConnection {
     connection: PgConnection,
     /// The connection's session on the server, or `None` before the statements that begin transactions are prepared. Preparing them needs
     /// the tables.
     session: Option<Session>,
     /// SQL of the write statements that the session has prepared. The name of each contains its index.
-    written: Vec<Box<str>>,
+    write_statements: Vec<Box<str>>,
 }
 
 impl Connections {
@@ -58,61 +58,62 @@ impl Connections {
         Self {
             options,
             set_up: set_up(settings),
-            patience: settings.patience,
+            wait_timeout: settings.wait_timeout,
             free: Semaphore::new(settings.connections as usize),
-            kept: Mutex::default(),
+            idle: Mutex::default(),
         }
     }
 
     /// Returns a PostgreSQL connection of the pool for exclusive use. A connection that was idle may be broken.
-    pub(super) async fn one(&self) -> sqlx::Result<Connection<'_>> {
-        let deadline = Instant::now() + self.patience;
+    pub(super) async fn acquire(&self) -> sqlx::Result<Connection<'_>> {
+        let deadline = Instant::now() + self.wait_timeout;
         let permit = match timeout_at(deadline, self.free.acquire()).await {
             Ok(permit) => permit.map_err(|_| sqlx::Error::PoolClosed)?,
             Err(_) => return Err(sqlx::Error::PoolTimedOut),
         };
-        let kept = self.lock().pop();
-        let live = match kept.filter(|kept| kept.since.elapsed() < IDLE) {
-            Some(kept) => kept.live,
-            None => Live {
+        let idle = self.lock().pop();
+        let open = match idle.filter(|idle| idle.idle_since.elapsed() < IDLE) {
+            Some(idle) => idle.open,
+            None => OpenConnection {
                 connection: self.connect(deadline).await?,
                 session: None,
-                written: Vec::new(),
+                write_statements: Vec::new(),
             },
         };
         Ok(Connection {
-            live,
-            home: self,
+            open,
+            pool: self,
             _permit: permit,
         })
     }
 
-    /// Waits for an answer of the PostgreSQL server, and fails with an I/O timeout after twice the time `patience`. The server's own lock
-    /// timeout is shorter. A timeout also closes the idle connections, because they may be lost too and the network need not report that.
-    pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> sqlx::Result<T> {
-        let limit = self.patience.saturating_mul(2);
+    /// Waits for an answer of the PostgreSQL server, and fails with an I/O timeout after twice the time `wait_timeout`. The server's own
+    /// lock timeout is shorter. A timeout also closes the idle connections, because they may be lost too and the network need not report
+    /// that.
+    pub(super) async fn with_timeout<T>(&self, answer: impl Future<Output = T>) -> sqlx::Result<T> {
+        let limit = self.wait_timeout.saturating_mul(2);
         if let Ok(answer) = timeout(limit, answer).await {
             return Ok(answer);
         }
-        self.close_kept();
-        let silent = format!("the PostgreSQL server did not answer within {limit:?}");
+        self.close_idle();
+        let message = format!("the PostgreSQL server did not answer within {limit:?}");
         Err(sqlx::Error::Io(io::Error::new(
             io::ErrorKind::TimedOut,
-            silent,
+            message,
         )))
     }
 
     /// Closes the pool's idle connections if an error means that the session is read-only. A session stays read-only after the server
     /// accepts writes again.
-    pub(super) fn note(&self, error: &sqlx::Error) {
+    pub(super) fn record_error(&self, error: &sqlx::Error) {
         if Class::of(error) == Class::ReadOnly {
-            self.close_kept();
+            self.close_idle();
         }
     }
 
-    fn close_kept(&self) {
-        let kept = std::mem::take(&mut *self.lock());
-        drop(kept);
+    fn close_idle(&self) {
+        let idle = std::mem::take(&mut *self.lock());
+        drop(idle);
     }
 
     /// Connects to the PostgreSQL server. Retries until the deadline if the server is starting, or refuses the connection.
@@ -130,7 +131,7 @@ impl Connections {
             let error = match timeout_at(deadline, connect).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(self.not_in_time(earlier)),
+                Err(_) => return Err(self.timed_out(earlier)),
             };
             if !is_starting(&error) {
                 return Err(match error {
@@ -140,7 +141,7 @@ impl Connections {
             }
             if Instant::now() + pause > deadline {
                 tracing::debug!(error = %Chain(&error), "the PostgreSQL server is still starting at the connection deadline; the operation fails");
-                return Err(self.not_in_time(Some(error)));
+                return Err(self.timed_out(Some(error)));
             }
             earlier = Some(error);
             sleep(pause).await;
@@ -152,7 +153,7 @@ impl Connections {
     ///
     /// The caller waited for the server until the deadline, therefore I/O errors become timeouts: a timeout prevents an
     /// immediate second wait.
-    fn not_in_time(&self, last: Option<sqlx::Error>) -> sqlx::Error {
+    fn timed_out(&self, last: Option<sqlx::Error>) -> sqlx::Error {
         match last {
             None => self.not_connected("no answer", io::ErrorKind::TimedOut),
             Some(sqlx::Error::Io(error)) => self.not_connected(&error, io::ErrorKind::TimedOut),
@@ -171,15 +172,17 @@ impl Connections {
         ))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn is_starting(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
-        sqlx::Error::Database(said) => said.code().is_some_and(|code| code == "57P03"),
+        sqlx::Error::Database(database_error) => {
+            database_error.code().is_some_and(|code| code == "57P03")
+        }
         // The driver's error type is non-exhaustive. Unknown variants are not retried.
         _ => false,
     }
@@ -187,19 +190,19 @@ fn is_starting(error: &sqlx::Error) -> bool {
 
 /// A PostgreSQL connection of the pool that is in use. Dropping it closes the connection, because a transaction may be open.
 pub(super) struct Connection<'c> {
-    live: Live,
-    home: &'c Connections,
+    open: OpenConnection,
+    pool: &'c Connections,
     _permit: SemaphorePermit<'c>,
 }
 
 impl Connection<'_> {
     /// Puts a PostgreSQL connection without an open transaction back into the pool.
-    pub(super) fn give_back(self) {
-        let mut all = self.home.lock();
-        all.retain(|kept| kept.since.elapsed() < IDLE);
-        all.push(Kept {
-            live: self.live,
-            since: Instant::now(),
+    pub(super) fn release(self) {
+        let mut idle = self.pool.lock();
+        idle.retain(|idle| idle.idle_since.elapsed() < IDLE);
+        idle.push(IdleConnection {
+            open: self.open,
+            idle_since: Instant::now(),
         });
     }
 
@@ -209,7 +212,7 @@ impl Connection<'_> {
     pub(super) fn message(&mut self, statement: &Statement) -> Option<Vec<String>> {
         /// Maximum number of write statements that one PostgreSQL connection prepares. Commits have fewer combinations of optional parts.
         const MOST: usize = 128;
-        let all = &mut self.live.written;
+        let all = &mut self.open.write_statements;
         let known = all.iter().position(|sql| **sql == *statement.sql());
         let name = format!("ux_write_{}", known.unwrap_or(all.len()));
         let execute = statement.execute_as(&name)?;
@@ -229,14 +232,14 @@ impl Connection<'_> {
         &mut self,
         statements: impl FnOnce() -> String,
     ) -> sqlx::Result<Session> {
-        if let Some(session) = self.live.session {
+        if let Some(session) = self.open.session {
             return Ok(session);
         }
         let prepare = format!("{}; {}", statements(), session::OWN);
         let prepare = sqlx::raw_sql(AssertSqlSafe(prepare));
-        let session = prepare.fetch_one(&mut self.live.connection).await?;
+        let session = prepare.fetch_one(&mut self.open.connection).await?;
         let session = Session::read(&session)?;
-        self.live.session = Some(session);
+        self.open.session = Some(session);
         Ok(session)
     }
 }
@@ -245,12 +248,12 @@ impl Deref for Connection<'_> {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.live.connection
+        &self.open.connection
     }
 }
 
 impl DerefMut for Connection<'_> {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.live.connection
+        &mut self.open.connection
     }
 }

@@ -6,12 +6,12 @@ use super::database::Database;
 use super::error::Fault;
 use super::job::Job;
 use super::read::Read;
-use super::tenant::Named;
-use super::writing::Writing;
+use super::tenant::TenantHandle;
+use super::transaction::TenantTransaction;
 use crate::error::Chain;
 use crate::store::StoreError;
-use crate::store::durable::cursor::{Cursor, MOST, Name, too_many};
-use crate::store::durable::tenant::Time;
+use crate::store::durable::cursor::{ConsumerName, Cursor, MOST, too_many_consumers};
+use crate::store::durable::tenant::StoreClock;
 use sqlx::PgConnection;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use std::sync::atomic::Ordering;
 
 /// Starts a task that stores the acknowledged positions of event consumers, unless such a task is running.
 fn store_soon(database: &Arc<Database>) {
-    if database.storing.swap(true, Ordering::SeqCst) {
+    if database.is_storing.swap(true, Ordering::SeqCst) {
         return;
     }
     let database = Arc::clone(database);
     // The task holds a reference to the database, so closing the store waits for it.
     drop(tokio::spawn(async move {
-        let (acknowledged, storing) = (&database.acknowledged, &database.storing);
+        let (acknowledged, is_storing) = (&database.acknowledged, &database.is_storing);
         loop {
             let positions = acknowledged.take();
             if positions.is_empty() {
-                storing.store(false, Ordering::SeqCst);
+                is_storing.store(false, Ordering::SeqCst);
                 // Another call can have added a position before the flag was cleared. The side that sets the flag first stores it.
-                if acknowledged.is_empty() || storing.swap(true, Ordering::SeqCst) {
+                if acknowledged.is_empty() || is_storing.swap(true, Ordering::SeqCst) {
                     return;
                 }
             } else if let Err(error) = store(&database, &positions).await {
                 tracing::warn!(error = %Chain(&error), "cannot store acknowledged positions of event consumers, will retry with the next acknowledgement");
                 acknowledged.put_back(positions);
-                storing.store(false, Ordering::SeqCst);
+                is_storing.store(false, Ordering::SeqCst);
                 return;
             }
         }
@@ -46,13 +46,16 @@ fn store_soon(database: &Arc<Database>) {
 
 /// Stores acknowledged positions of event consumers. Fails if the database has lost commits, because the events of the positions may be
 /// lost.
-async fn store(database: &Database, positions: &HashMap<Name, u64>) -> Result<(), StoreError> {
+async fn store(
+    database: &Database,
+    positions: &HashMap<ConsumerName, u64>,
+) -> Result<(), StoreError> {
     database.loss.check()?;
     database.read(Store(positions)).await
 }
 
 /// Write that stores acknowledged positions of event consumers. It never lowers a stored position.
-struct Store<'p>(&'p HashMap<Name, u64>);
+struct Store<'p>(&'p HashMap<ConsumerName, u64>);
 
 impl Read for Store<'_> {
     type Answer = ();
@@ -61,7 +64,7 @@ impl Read for Store<'_> {
         None
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
+    async fn run(&self, connection: &mut PgConnection, _: &StoreClock) -> Result<(), Fault> {
         // Sorted rows prevent deadlocks between processes that store positions.
         let positions: BTreeMap<_, _> = self.0.iter().collect();
         let update = sqlx::query(
@@ -89,7 +92,7 @@ impl Read for Store<'_> {
 /// Returns the cursor of an event consumer at its stored position. Stores `begin` for a new consumer.
 pub(super) async fn resume(
     database: &Arc<Database>,
-    tenant: &Arc<Named>,
+    tenant: &Arc<TenantHandle>,
     consumer: &Arc<str>,
     begin: u64,
 ) -> Result<Cursor, StoreError> {
@@ -100,8 +103,8 @@ pub(super) async fn resume(
     let position = database.write(tenant, resume).await?;
     let name = (Arc::clone(&tenant.name), Arc::clone(consumer));
     let database = Arc::clone(database);
-    Ok(Cursor::behind(position, move |settled| {
-        database.acknowledged.note(name.clone(), settled);
+    Ok(Cursor::resume_after(position, move |settled| {
+        database.acknowledged.record(name.clone(), settled);
         store_soon(&database);
     }))
 }
@@ -114,7 +117,7 @@ struct Resume {
 impl Job for Resume {
     type Answer = u64;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<u64, Fault> {
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<u64, Fault> {
         let position = sqlx::query_scalar::<_, i64>(
             "INSERT INTO ux_consumers AS c SELECT $1, $2, $3
              WHERE EXISTS (SELECT FROM ux_consumers AS k WHERE k.tenant = $1 AND k.name = $2)
@@ -122,12 +125,14 @@ impl Job for Resume {
              ON CONFLICT (tenant, name) DO UPDATE SET position = c.position RETURNING c.position",
         );
         let position = position
-            .bind(writing.tenant.id)
+            .bind(transaction.tenant.id)
             .bind(column::name(&self.consumer))
             .bind(self.begin.cast_signed())
             .bind(i64::try_from(MOST).unwrap_or(i64::MAX));
-        let position = position.fetch_optional(writing.tells()).await?;
-        let position = position.ok_or_else(|| too_many(NAME))?;
+        let position = position
+            .fetch_optional(transaction.connection_for_changes())
+            .await?;
+        let position = position.ok_or_else(|| too_many_consumers(NAME))?;
         Ok(position.cast_unsigned())
     }
 }

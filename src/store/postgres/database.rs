@@ -3,22 +3,22 @@
 use super::builder::Settings;
 use super::connections::Connections;
 use super::error::{
-    ATTEMPTS, ConnectFault, Fault, PostgresError, ended, is_worth_another, of_driver,
+    ATTEMPTS, ConnectFault, Fault, PostgresError, can_retry_at_once, of_driver, task_ended,
 };
 use super::history::{Loss, Mark};
-use super::notifying::Notifying;
+use super::notifying::NotificationState;
 use super::pgvector::{self, Pgvector};
-use super::progress::Progress;
+use super::progress::AbandonedJobs;
 use super::read::Read;
-use super::recent::Tenants;
+use super::recent::RecentEventsByTenant;
 use super::round_trip::RoundTrip;
-use super::task::Waiting;
-use super::tenant::Named;
-use super::writing::StoreParts;
+use super::task::JobQueues;
+use super::tenant::TenantHandle;
+use super::transaction::StoreParts;
 use super::{begin, connection, events, facts, lease, queue, schema, vectors};
 use crate::store::StoreError;
-use crate::store::durable::cursor::Acknowledged;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::cursor::AcknowledgedPositions;
+use crate::store::durable::tenant::StoreClock;
 use crate::store::embedding::VectorMaintainers;
 use sqlx::postgres::PgConnectOptions;
 use std::fmt;
@@ -31,11 +31,11 @@ pub(super) struct Database {
     /// Name that identifies the store's PostgreSQL database and schema. Handles that were connected in the same way have the same name.
     pub(super) name: Arc<str>,
     pub(super) settings: Arc<Settings>,
-    pub(super) time: Time,
+    pub(super) time: StoreClock,
     /// Acknowledged event positions that the store has not saved yet, by tenant and event consumer.
-    pub(super) acknowledged: Acknowledged,
+    pub(super) acknowledged: AcknowledgedPositions,
     /// If `true`, a task stores acknowledged positions of event consumers.
-    pub(super) storing: AtomicBool,
+    pub(super) is_storing: AtomicBool,
     pub(super) connections: Connections,
     /// Options of the PostgreSQL connection that listens for events of other processes.
     pub(super) options: PgConnectOptions,
@@ -46,21 +46,21 @@ pub(super) struct Database {
     /// If `true`, there is a PostgreSQL index for vectors with the embedder's number of dimensions.
     pub(super) is_indexed: AtomicBool,
     /// If `true`, a background sweep of expired breadcrumbs is running.
-    pub(super) sweeping: AtomicBool,
-    pub(super) notifying: Notifying,
+    pub(super) is_sweeping: AtomicBool,
+    pub(super) notifying: NotificationState,
     /// If `true`, a task listens for events of other processes.
     pub(super) listening: AtomicBool,
     /// Counter that wakes the event subscribers when it changes. It changes when there may be new events.
     pub(super) announced: watch::Sender<u64>,
     /// Number of times that other processes announced new events to this process.
-    pub(super) others: Arc<AtomicU64>,
-    pub(super) recent: Tenants,
-    pub(super) progress: Progress,
+    pub(super) received_announcements: Arc<AtomicU64>,
+    pub(super) recent: RecentEventsByTenant,
+    pub(super) abandoned_jobs: AbandonedJobs,
     pub(super) loss: Loss,
     /// If `true`, a commit releases its lock on the tenant's row before the commit is durable, and then waits for durability.
     pub(super) can_flush: bool,
     /// Jobs (store operations) that wait for a PostgreSQL transaction.
-    pub(super) waiting: Waiting,
+    pub(super) job_queues: JobQueues,
     pub(super) round_trip: RoundTrip,
     /// Sender that closes the receivers of [`open`](Self::open()) when the last reference to this state is dropped.
     _open: watch::Sender<()>,
@@ -75,27 +75,29 @@ impl Database {
     pub(super) async fn connect(url: &str, settings: Settings) -> Result<Self, ConnectFault> {
         let options = connection::options(url, &settings)?;
         let connections = Connections::new(options.clone(), &settings);
-        let mut first = connections.one().await?;
-        let can_flush = connections.in_time(connection::check(&mut first)).await??;
+        let mut first = connections.acquire().await?;
+        let can_flush = connections
+            .with_timeout(connection::check(&mut first))
+            .await??;
         // Without a timeout, because a migration of large tables takes long.
         if !connections
-            .in_time(schema::is_current(&mut first, &settings.schema))
+            .with_timeout(schema::is_current(&mut first, &settings.schema))
             .await??
         {
             schema::migrate(&mut first, &settings.schema).await?;
         }
-        let pgvector = connections.in_time(pgvector::prepare(&mut first, &settings));
+        let pgvector = connections.with_timeout(pgvector::prepare(&mut first, &settings));
         let pgvector = pgvector.await??;
         let mut is_indexed = false;
         if pgvector.is_some() {
             // Without a timeout, because deleting many vectors takes long.
-            vectors::begin(&mut first, &settings).await?;
+            vectors::prepare(&mut first, &settings).await?;
             if let Some(config) = &settings.embeddings {
                 let indexed = pgvector::is_indexed(&mut first, config.dimensions());
-                is_indexed = connections.in_time(indexed).await??;
+                is_indexed = connections.with_timeout(indexed).await??;
             }
         }
-        first.give_back();
+        first.release();
         tracing::info!(
             server = options.get_host(),
             port = options.get_port(),
@@ -108,24 +110,24 @@ impl Database {
         Ok(Self {
             name: connection::name(&options, &settings.schema).into(),
             settings: Arc::new(settings),
-            time: Time::default(),
-            acknowledged: Acknowledged::default(),
-            storing: AtomicBool::default(),
+            time: StoreClock::default(),
+            acknowledged: AcknowledgedPositions::default(),
+            is_storing: AtomicBool::default(),
             connections,
             options,
             pgvector,
             maintainers,
             is_indexed: AtomicBool::new(is_indexed),
-            sweeping: AtomicBool::default(),
-            notifying: Notifying::default(),
+            is_sweeping: AtomicBool::default(),
+            notifying: NotificationState::default(),
             listening: AtomicBool::default(),
             announced: watch::Sender::new(0),
-            others: Arc::default(),
-            recent: Tenants::default(),
-            progress: Progress::default(),
+            received_announcements: Arc::default(),
+            recent: RecentEventsByTenant::default(),
+            abandoned_jobs: AbandonedJobs::default(),
             loss: Loss::default(),
             can_flush,
-            waiting: Waiting::default(),
+            job_queues: JobQueues::default(),
             round_trip: RoundTrip::default(),
             _open: alive,
             open,
@@ -147,7 +149,7 @@ impl Database {
     /// Returns the maximum number of concurrent transactions of a tenant. The number is 1 to 4: one more per millisecond of the network
     /// round trip, and at most half of the number of connections. Several transactions help if they mostly wait for the network.
     /// Otherwise one larger transaction costs the server less.
-    pub(super) fn most_turns(&self) -> usize {
+    pub(super) fn max_workers(&self) -> usize {
         const MOST: usize = 4;
         let half = self.settings.connections as usize / 2;
         let by_network = self.round_trip.get().as_millis().try_into();
@@ -165,26 +167,26 @@ impl Database {
     ) -> Result<R::Answer, StoreError> {
         self.loss.check()?;
         let tenant = job.tenant().unwrap_or_default().into();
-        let (waiting, working) = self.progress.begin(&tenant);
+        let (caller_guard, job_guard) = self.abandoned_jobs.begin(&tenant);
         let database = Arc::clone(self);
-        let done = tokio::spawn(async move {
-            let done = database.retry(&job).await;
-            drop(working);
-            done
+        let result = tokio::spawn(async move {
+            let result = database.retry(&job).await;
+            drop(job_guard);
+            result
         });
-        let done = done.await;
-        drop(waiting);
-        done.map_err(|_| ended())?
+        let result = result.await;
+        drop(caller_guard);
+        result.map_err(|_| task_ended())?
     }
 
     /// Waits until the tenant's abandoned jobs (store operations) have ended, so that a read sees a stable state. An abandoned job has no
     /// caller any more.
     ///
     /// # Errors
-    /// Fails if the jobs have not ended after the `patience` of the settings.
-    pub(super) async fn settled(&self, tenant: &str) -> Result<(), StoreError> {
-        let settled = self.progress.settled(tenant);
-        match tokio::time::timeout(self.settings.patience, settled).await {
+    /// Fails if the jobs have not ended after the `wait_timeout` of the settings.
+    pub(super) async fn wait_for_abandoned_jobs(&self, tenant: &str) -> Result<(), StoreError> {
+        let settled = self.abandoned_jobs.wait_for_abandoned_jobs(tenant);
+        match tokio::time::timeout(self.settings.wait_timeout, settled).await {
             Ok(()) => Ok(()),
             Err(_) => Err(of_driver(Arc::new(sqlx::Error::PoolTimedOut))),
         }
@@ -193,7 +195,7 @@ impl Database {
     /// Runs a read of a store operation over one PostgreSQL connection. The read sees every commit that returned before.
     pub(super) async fn read<R: Read>(&self, read: R) -> Result<R::Answer, StoreError> {
         if let Some(tenant) = read.tenant() {
-            self.settled(tenant).await?;
+            self.wait_for_abandoned_jobs(tenant).await?;
         }
         self.retry(&read).await
     }
@@ -202,7 +204,7 @@ impl Database {
         let mut attempt = 1;
         loop {
             match self.attempt_read(read).await {
-                Err(Fault::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
+                Err(Fault::Driver(error)) if attempt < ATTEMPTS && can_retry_at_once(&error) => {
                     attempt += 1;
                 }
                 read => return Ok(read?),
@@ -211,31 +213,36 @@ impl Database {
     }
 
     pub(super) async fn attempt_read<R: Read>(&self, read: &R) -> Result<R::Answer, Fault> {
-        let mut connection = self.connections.one().await?;
+        let mut connection = self.connections.acquire().await?;
         let answer = async {
             if R::IS_PREPARED {
                 let session = connection.prepare(statements).await?;
-                read.over(session);
+                read.set_session(session);
             }
             read.run(&mut connection, &self.time).await
         };
         let answer = if R::TAKES_LONG {
             answer.await
         } else {
-            let answered = self.connections.in_time(answer).await;
-            answered.unwrap_or_else(|silent| Err(silent.into()))
+            let answered = self.connections.with_timeout(answer).await;
+            answered.unwrap_or_else(|timed_out| Err(timed_out.into()))
         };
         match &answer {
-            Err(Fault::Driver(error)) => self.connections.note(error),
-            Ok(_) | Err(Fault::Refused(_)) => connection.give_back(),
+            Err(Fault::Driver(error)) => self.connections.record_error(error),
+            Ok(_) | Err(Fault::Refused(_)) => connection.release(),
         }
         answer
     }
 
     /// Records that the database lost commits of a tenant, so that all later writes fail. `mark` has the newest event that this store has
-    /// seen. `found` is the position of the tenant's last event in the database.
-    pub(super) fn lost(&self, tenant: &Named, mark: Mark, found: u64) -> Arc<PostgresError> {
-        self.loss.note(PostgresError::LostCommits {
+    /// seen. `stored_breadcrumb` is the position of the tenant's last event in the database.
+    pub(super) fn record_lost_commits(
+        &self,
+        tenant: &TenantHandle,
+        mark: Mark,
+        found: u64,
+    ) -> Arc<PostgresError> {
+        self.loss.record(PostgresError::LostCommits {
             schema: self.settings.schema.clone(),
             tenant: tenant.name.to_string(),
             seen: mark.head,

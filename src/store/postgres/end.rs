@@ -5,32 +5,32 @@
 //! commit is answered, and its events are delivered, when it is durable. A later commit is never durable without the earlier
 //! ones, because the server has one log.
 
+use super::commit_position::{CommitPosition, FinalMessage};
 use super::connection::{FLUSH, FLUSH_IF_BEHIND};
 use super::connections::Connection;
 use super::database::Database;
 use super::error::Class;
 use super::lease::Leased;
-use super::place::{Last, Place};
 use super::prepared::PLANNED_ONCE;
 use super::statement::Statement;
 use futures::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Either, PgConnection};
 
 /// Failure of the last message of a PostgreSQL transaction, which writes and commits.
-pub(super) struct Broken {
+pub(super) struct FinalMessageError {
     pub(super) error: sqlx::Error,
     /// If `true`, the server confirmed the commit, and a later part of the message failed.
     is_committed: bool,
 }
 
-impl Broken {
+impl FinalMessageError {
     /// Returns `true` if the transaction may have been committed although its last message failed.
     pub(super) fn is_in_doubt(&self) -> bool {
-        let says_no = match Class::of(&self.error) {
-            Class::Collided | Class::Permanent | Class::ReadOnly | Class::Setup => true,
+        let is_rejected = match Class::of(&self.error) {
+            Class::Conflict | Class::Permanent | Class::ReadOnly | Class::Setup => true,
             Class::Lost | Class::Transient | Class::Login => false,
         };
-        self.is_committed || !says_no
+        self.is_committed || !is_rejected
     }
 
     fn before_commit(error: sqlx::Error) -> Self {
@@ -43,9 +43,9 @@ impl Broken {
 
 /// Results of the last message of a PostgreSQL transaction, which writes, commits and claims runs.
 #[derive(Default)]
-pub(super) struct Sent {
-    /// Place of the transaction's changes in the tenant's commit order, or `None` if the last message wrote no changes.
-    pub(super) place: Option<Place>,
+pub(super) struct FinalMessageResult {
+    /// Position of the transaction's changes in the tenant's commit order, or `None` if the last message wrote no changes.
+    pub(super) commit_position: Option<CommitPosition>,
     /// Runs that the claims in the last message leased.
     pub(super) leased: Vec<Leased>,
 }
@@ -55,59 +55,64 @@ pub(super) struct Sent {
 pub(super) async fn end(
     database: &Database,
     mut connection: Connection<'_>,
-    last: Option<Last>,
+    last: Option<FinalMessage>,
     claims: Vec<String>,
-) -> Result<Sent, Broken> {
-    let (mut parts, mut sent) = (Vec::new(), Sent::default());
-    let flushes = database.can_flush && last.as_ref().is_some_and(|last| last.take.is_some());
+) -> Result<FinalMessageResult, FinalMessageError> {
+    let (mut statements, mut sent) = (Vec::new(), FinalMessageResult::default());
+    let flushes =
+        database.can_flush && last.as_ref().is_some_and(|last| last.lock_tenant.is_some());
     if let Some(last) = last {
         if flushes {
-            parts.push("SET LOCAL synchronous_commit = off".to_owned());
+            statements.push("SET LOCAL synchronous_commit = off".to_owned());
         }
-        parts.extend(last.take);
+        statements.extend(last.lock_tenant);
         match connection.message(&last.write) {
-            Some(write) => parts.extend(write),
+            Some(write) => statements.extend(write),
             None => {
-                let before = std::mem::take(&mut parts);
-                let write = write_beside(&mut connection, before, last.write);
-                let written = database.connections.in_time(write).await;
+                let unsent = std::mem::take(&mut statements);
+                let write = write_with_parameters(&mut connection, unsent, last.write);
+                let written = database.connections.with_timeout(write).await;
                 let written = written.and_then(|written| written);
-                sent.place = written.map_err(Broken::before_commit)?;
+                sent.commit_position = written.map_err(FinalMessageError::before_commit)?;
             }
         }
-        parts.extend(last.promote);
+        statements.extend(last.promote);
     }
-    parts.push("COMMIT".to_owned());
-    let commit = parts.len();
+    statements.push("COMMIT".to_owned());
+    let commit = statements.len();
     if flushes {
-        parts.push(FLUSH.to_owned());
+        statements.push(FLUSH.to_owned());
     } else if database.can_flush {
-        parts.push(FLUSH_IF_BEHIND.to_owned());
+        statements.push(FLUSH_IF_BEHIND.to_owned());
     }
     if !claims.is_empty() {
-        parts.push(PLANNED_ONCE.to_owned());
-        parts.extend(claims);
+        statements.push(PLANNED_ONCE.to_owned());
+        statements.extend(claims);
     }
     let mut answered = 0;
     let send = async {
-        let message = sqlx::raw_sql(AssertSqlSafe(parts.join("; ")));
+        let message = sqlx::raw_sql(AssertSqlSafe(statements.join("; ")));
         let mut answers = message.fetch_many(&mut *connection);
         while let Some(answer) = answers.try_next().await? {
             match answer {
                 Either::Left(_) => answered += 1,
                 Either::Right(row) if Leased::is_in(&row) => sent.leased.extend(Leased::read(&row)),
-                Either::Right(row) => sent.place = Place::read(&row).ok().or(sent.place.take()),
+                Either::Right(row) => {
+                    sent.commit_position = CommitPosition::read(&row)
+                        .ok()
+                        .or(sent.commit_position.take());
+                }
             }
         }
         Ok(())
     };
-    let message = database.connections.in_time(send).await;
+    let message = database.connections.with_timeout(send).await;
     match message.and_then(|message| message) {
         Ok(()) => {
-            connection.give_back();
+            connection.release();
             Ok(sent)
         }
-        Err(error) => Err(Broken {
+        Err(error) => Err(FinalMessageError {
             error,
             is_committed: answered >= commit,
         }),
@@ -115,15 +120,15 @@ pub(super) async fn end(
 }
 
 /// Executes a transaction's write statement with bound parameters. Used if the statement's values do not fit into a message.
-async fn write_beside(
+async fn write_with_parameters(
     connection: &mut PgConnection,
-    before: Vec<String>,
+    unsent: Vec<String>,
     write: Statement,
-) -> sqlx::Result<Option<Place>> {
-    if !before.is_empty() {
-        let before = sqlx::raw_sql(AssertSqlSafe(before.join("; ")));
-        before.execute(&mut *connection).await?;
+) -> sqlx::Result<Option<CommitPosition>> {
+    if !unsent.is_empty() {
+        let unsent = sqlx::raw_sql(AssertSqlSafe(unsent.join("; ")));
+        unsent.execute(&mut *connection).await?;
     }
     let row = write.execute(connection).await?;
-    row.as_ref().map(Place::read).transpose()
+    row.as_ref().map(CommitPosition::read).transpose()
 }

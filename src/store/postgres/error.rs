@@ -185,14 +185,14 @@ impl PostgresError {
 impl PostgresError {
     /// Converts a PostgreSQL driver error of a connection attempt.
     fn of(error: sqlx::Error) -> Self {
-        Self::of_class(Class::of(&error), Said::boxed(error))
+        Self::of_class(Class::of(&error), DriverMessage::boxed(error))
     }
 
     fn of_class(class: Class, source: BoxError) -> Self {
         match class {
             Class::Permanent | Class::Login | Class::Setup => Self::Refused(source),
             Class::ReadOnly => Self::read_only(source),
-            Class::Collided | Class::Lost | Class::Transient => Self::Unavailable {
+            Class::Conflict | Class::Lost | Class::Transient => Self::Unavailable {
                 retry_after: PAUSE,
                 source,
             },
@@ -217,7 +217,7 @@ impl ConnectFault {
     /// tables did not reach.
     pub(super) fn of_migration(version: i64, error: sqlx::Error) -> Self {
         let class = Class::of(&error);
-        let source = Said(Arc::new(error));
+        let source = DriverMessage(Arc::new(error));
         let failed = MigrationFailed { version, source };
         Self(PostgresError::of_class(class, failed.into()))
     }
@@ -230,7 +230,7 @@ impl ConnectFault {
 )]
 struct MigrationFailed {
     version: i64,
-    source: Said,
+    source: DriverMessage,
 }
 
 impl From<PostgresError> for ConnectFault {
@@ -268,7 +268,7 @@ pub(super) const ATTEMPTS: u32 = 20;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Class {
     /// Another transaction interfered, and the server changed nothing. An immediate retry can succeed.
-    Collided,
+    Conflict,
     /// The connection to the PostgreSQL server is lost. Uncommitted changes are rolled back, and the outcome of a commit is unknown.
     Lost,
     /// The PostgreSQL server cannot execute the operation now, so a retry needs a delay.
@@ -287,7 +287,7 @@ pub(super) enum Class {
 impl Class {
     pub(super) fn of(error: &sqlx::Error) -> Self {
         match error {
-            sqlx::Error::Database(said) => said
+            sqlx::Error::Database(database_error) => database_error
                 .code()
                 .map_or(Self::Transient, |code| Self::of_code(&code)),
             // The store's own timeout has passed, so an immediate retry would wait as long again.
@@ -307,7 +307,7 @@ impl Class {
     fn of_code(code: &str) -> Self {
         match code {
             // Another transaction added the same row: a unique violation.
-            "40001" | "40P01" | "23505" => Self::Collided,
+            "40001" | "40P01" | "23505" => Self::Conflict,
             // A server that stops, or a session that idled in a transaction for too long.
             "57P01" | "57P02" | "57P05" | "25P03" => Self::Lost,
             "3D000" => Self::Login,
@@ -326,9 +326,9 @@ impl Class {
 }
 
 /// Returns `true` if an immediate retry of an operation can succeed after this PostgreSQL driver error.
-pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
+pub(super) fn can_retry_at_once(error: &sqlx::Error) -> bool {
     match Class::of(error) {
-        Class::Collided | Class::Lost => true,
+        Class::Conflict | Class::Lost => true,
         Class::Transient | Class::Permanent | Class::Login | Class::ReadOnly | Class::Setup => {
             false
         }
@@ -337,38 +337,38 @@ pub(super) fn is_worth_another(error: &sqlx::Error) -> bool {
 
 /// Returns `true` if a driver error is an error of the PostgreSQL server with this code (SQLSTATE).
 pub(super) fn has_code(error: &sqlx::Error, code: &str) -> bool {
-    let found = error.as_database_error().and_then(|error| error.code());
-    found.is_some_and(|found| found == code)
+    let error_code = error.as_database_error().and_then(|error| error.code());
+    error_code.is_some_and(|error_code| error_code == code)
 }
 
 /// Wrapper that displays only the message of a PostgreSQL driver error. The driver's own debug form contains rows.
-struct Said(Arc<sqlx::Error>);
+struct DriverMessage(Arc<sqlx::Error>);
 
-impl Said {
+impl DriverMessage {
     fn boxed(error: impl Into<Arc<sqlx::Error>>) -> BoxError {
         Box::new(Self(error.into()))
     }
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for DriverMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Said({:?})", self.to_string())
+        write!(f, "DriverMessage({:?})", self.to_string())
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for DriverMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            sqlx::Error::Database(said) => {
-                let code = said.code().unwrap_or_default();
-                write!(f, "{} (SQLSTATE {code})", said.message())
+            sqlx::Error::Database(database_error) => {
+                let code = database_error.code().unwrap_or_default();
+                write!(f, "{} (SQLSTATE {code})", database_error.message())
             }
             other => other.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Said {}
+impl std::error::Error for DriverMessage {}
 
 /// Failure of a read or a job: the store rejects the operation, or the PostgreSQL driver fails.
 #[derive(Debug)]
@@ -402,7 +402,7 @@ impl From<Fault> for StoreError {
 pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
     const SOON: Duration = Duration::from_millis(100);
     let class = Class::of(&error);
-    let source = Said::boxed(error);
+    let source = DriverMessage::boxed(error);
     let retry_after = match class {
         Class::Permanent => {
             return StoreError::Forbidden {
@@ -416,7 +416,7 @@ pub(super) fn of_driver(error: Arc<sqlx::Error>) -> StoreError {
         Class::Setup => {
             return unavailable(LONG_PAUSE, PostgresError::Incomplete(source).into());
         }
-        Class::Collided => SOON,
+        Class::Conflict => SOON,
         Class::Lost | Class::Transient => PAUSE,
         Class::Login => return unavailable(LOGIN_PAUSE, PostgresError::Refused(source).into()),
     };
@@ -453,13 +453,13 @@ pub(super) fn claim_in_doubt() -> StoreError {
 }
 
 /// Returns the error of a commit that would exceed a limit of the tenant.
-pub(super) fn crowded() -> StoreError {
+pub(super) fn limit_reached() -> StoreError {
     let reason = "the tenant reached its limit of breadcrumbs, open runs or request keys during the commit; nothing was committed";
     unavailable(PAUSE, reason.into())
 }
 
 /// Returns the error of a store operation whose background task ended without a result.
-pub(super) fn ended() -> StoreError {
+pub(super) fn task_ended() -> StoreError {
     unavailable(
         PAUSE,
         "the store's background task ended before it returned the result of the operation, which may have been committed".into(),
@@ -473,8 +473,8 @@ mod tests {
     #[test]
     fn each_error_code_has_its_class() {
         for (code, class) in [
-            ("40001", Class::Collided),
-            ("40P01", Class::Collided),
+            ("40001", Class::Conflict),
+            ("40P01", Class::Conflict),
             ("55P03", Class::Transient),
             ("53300", Class::Transient),
             ("54000", Class::Permanent),
@@ -483,7 +483,7 @@ mod tests {
             ("57P03", Class::Transient),
             ("08006", Class::Lost),
             ("22021", Class::Permanent),
-            ("23505", Class::Collided),
+            ("23505", Class::Conflict),
             ("25006", Class::ReadOnly),
             ("42601", Class::Permanent),
             ("42501", Class::Setup),

@@ -2,7 +2,7 @@
 
 use super::column::Id;
 use super::statement::Statement;
-use super::tenant::open_time;
+use super::tenant::provisional_number;
 use crate::model::Event;
 use crate::store::durable::events::kind;
 
@@ -32,7 +32,7 @@ pub(super) fn push(statement: &mut Statement, events: &[Event]) {
     let columns = vec![
         all(events, |event| Id::from(event.breadcrumb_id)).into(),
         all(events, |event| event.version.cast_signed()).into(),
-        all(events, |event| open_time(event.updated_at)).into(),
+        all(events, |event| provisional_number(event.updated_at)).into(),
         all(events, |event| kind(event.kind)).into(),
         all(events, |event| event.schema_name.clone()).into(),
         all(events, tags).into(),

@@ -1,12 +1,12 @@
 //! Facts that the jobs (store operations) of a PostgreSQL transaction need: rows of runs, ordering keys, breadcrumbs and request keys.
 
-use super::request_keys::{self, Key};
-use super::row::{self, Asked, Kept, Line, line_of};
+use super::request_keys::{self, RequestKey};
+use super::row::{self, OrderingKey, RunLookupKey, StoredRun, ordering_key_of};
 use super::{column, prepared, table};
 use crate::bugs::planted;
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::RunRef;
-use crate::store::durable::found::Found;
+use crate::store::durable::stored_breadcrumb::StoredBreadcrumb;
 use crate::store::request::RecordedKey;
 use crate::store::row::Origin;
 use crate::store::rules::FirstOfKey;
@@ -18,45 +18,46 @@ use std::time::Duration;
 /// Runs, breadcrumbs and request keys to be read at once for all jobs (store operations) of a PostgreSQL transaction. Further facts are
 /// read when a job needs them.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct FactQuery {
     /// Runs whose ledger rows the transaction must read and lock.
     pub(super) runs: Vec<RunRef>,
     /// Runs that the transaction enqueues, whose ledger rows it reads without a lock.
-    pub(super) seen: Vec<RunRef>,
+    pub(super) enqueued: Vec<RunRef>,
     /// Ordering keys of runs that the transaction must lock.
-    pub(super) lines: BTreeSet<Line>,
+    pub(super) ordering_keys: BTreeSet<OrderingKey>,
     pub(super) breadcrumbs: Vec<BreadcrumbId>,
     /// Request keys whose records the transaction must read.
-    pub(super) requests: BTreeSet<Key>,
+    pub(super) requests: BTreeSet<RequestKey>,
 }
 
-impl Wanted {
+impl FactQuery {
     /// Adds a run whose ledger row and ordering key the transaction must lock.
-    pub(super) fn run(&mut self, run: &RunRef) {
-        self.lines.extend(line_of(run));
+    pub(super) fn add_run(&mut self, run: &RunRef) {
+        self.ordering_keys.extend(ordering_key_of(run));
         self.runs.push(run.clone());
     }
 
     /// Adds a run that the transaction enqueues. The transaction must lock the run's ordering key.
-    pub(super) fn seen(&mut self, run: &RunRef) {
+    pub(super) fn add_enqueued(&mut self, run: &RunRef) {
         if planted("no-key") {
-            return self.run(run);
+            return self.add_run(run);
         }
-        self.lines.extend(line_of(run));
-        self.seen.push(run.clone());
+        self.ordering_keys.extend(ordering_key_of(run));
+        self.enqueued.push(run.clone());
     }
 
     /// Adds the SQL statements that read the wanted runs, breadcrumbs and request keys to a message.
-    pub(super) fn ask(mut self, tenant: i64, message: &mut Vec<String>) -> Asking {
-        if !self.runs.is_empty() && !self.seen.is_empty() {
-            let locked: BTreeSet<Asked> = self.runs.iter().map(row::asked).collect();
-            self.seen.retain(|run| !locked.contains(&row::asked(run)));
+    pub(super) fn add_statements(mut self, tenant: i64, message: &mut Vec<String>) -> PendingFacts {
+        if !self.runs.is_empty() && !self.enqueued.is_empty() {
+            let locked: BTreeSet<RunLookupKey> = self.runs.iter().map(row::lookup_key).collect();
+            self.enqueued
+                .retain(|run| !locked.contains(&row::lookup_key(run)));
         }
         // All transactions lock rows in this order, which prevents deadlocks.
-        self.runs.sort_by_cached_key(row::name);
+        self.runs.sort_by_cached_key(row::identity);
         for (runs, one, several) in [
             (&self.runs, "ux_known", "ux_known_all"),
-            (&self.seen, "ux_seen", "ux_seen_all"),
+            (&self.enqueued, "ux_seen", "ux_seen_all"),
         ] {
             match &runs[..] {
                 [] => {}
@@ -72,98 +73,101 @@ impl Wanted {
             message.push(request_keys::read(tenant, &self.requests));
             message.push(format!("EXECUTE ux_oldest_key ({tenant})"));
         }
-        Asking(self)
+        PendingFacts(self)
     }
 }
 
-/// Runs, breadcrumbs and request keys that [`Wanted::ask`] requested from the PostgreSQL server. [`read`](Self::read) reads them from the
-/// server's answer.
-pub(super) struct Asking(Wanted);
+/// Runs, breadcrumbs and request keys that [`FactQuery::add_statements`] requested from the PostgreSQL server. [`read`](Self::read) reads
+/// them from the server's answer.
+pub(super) struct PendingFacts(FactQuery);
 
-impl Asking {
+impl PendingFacts {
     /// Reads the wanted runs, breadcrumbs and request keys from the rows that the SQL statements returned.
-    pub(super) fn read(self, rows: &[Vec<PgRow>]) -> sqlx::Result<Stored> {
-        let (wanted, mut rows) = (self.0, rows.iter());
-        let mut next = |is_asked: bool| {
-            let rows = is_asked.then(|| rows.next()).flatten();
+    pub(super) fn read(self, rows: &[Vec<PgRow>]) -> sqlx::Result<ReadFacts> {
+        let (fact_query, mut rows) = (self.0, rows.iter());
+        let mut next = |is_requested: bool| {
+            let rows = is_requested.then(|| rows.next()).flatten();
             rows.map(Vec::as_slice).unwrap_or_default()
         };
-        let mut stored = Stored::default();
-        let seen = wanted.seen.iter().map(|run| (row::asked(run), None));
-        stored.runs.extend(seen);
-        for (runs, is_locked) in [(&wanted.runs, true), (&wanted.seen, false)] {
+        let mut facts = ReadFacts::default();
+        let enqueued = fact_query
+            .enqueued
+            .iter()
+            .map(|run| (row::lookup_key(run), None));
+        facts.runs.extend(enqueued);
+        for (runs, is_locked) in [(&fact_query.runs, true), (&fact_query.enqueued, false)] {
             for row in next(!runs.is_empty()) {
-                if let Some(known) = read_known(row, runs, is_locked) {
-                    let (asked, known) = known?;
-                    stored.runs.insert(asked, Some(known));
+                if let Some(run_facts) = read_run_facts(row, runs, is_locked) {
+                    let (lookup_key, run_facts) = run_facts?;
+                    facts.runs.insert(lookup_key, Some(run_facts));
                 }
             }
         }
-        let ids = wanted.breadcrumbs.into_iter();
-        stored.breadcrumbs = ids.map(|id| (id, None)).collect();
-        for row in next(!stored.breadcrumbs.is_empty()) {
-            let found = table::read(row, 0)?;
-            stored.breadcrumbs.insert(found.breadcrumb.id, Some(found));
+        let ids = fact_query.breadcrumbs.into_iter();
+        facts.breadcrumbs = ids.map(|id| (id, None)).collect();
+        for row in next(!facts.breadcrumbs.is_empty()) {
+            let stored = table::read(row, 0)?;
+            facts.breadcrumbs.insert(stored.breadcrumb.id, Some(stored));
         }
-        let keys = wanted.requests.into_iter();
-        stored.requests = keys.map(|key| (key, None)).collect();
-        let has_requests = !stored.requests.is_empty();
-        request_keys::add(&mut stored.requests, next(has_requests))?;
+        let keys = fact_query.requests.into_iter();
+        facts.requests = keys.map(|key| (key, None)).collect();
+        let has_requests = !facts.requests.is_empty();
+        request_keys::add(&mut facts.requests, next(has_requests))?;
         let oldest = next(has_requests).first();
-        stored.oldest_key = oldest.map(|row| column::time(row, 0)).transpose()?;
-        Ok(stored)
+        facts.oldest_key = oldest.map(|row| column::time(row, 0)).transpose()?;
+        Ok(facts)
     }
 }
 
 /// Reads the facts of one run from a row that the PostgreSQL server returned. The row contains the run's index in `runs`. The facts are the
 /// ledger row, the trigger's origin, the first run of the ordering key and the executor's pause.
-fn read_known(
-    found: &PgRow,
+fn read_run_facts(
+    pg_row: &PgRow,
     runs: &[RunRef],
     is_locked: bool,
-) -> Option<sqlx::Result<(Asked, Known)>> {
+) -> Option<sqlx::Result<(RunLookupKey, RunFacts)>> {
     let read = |run: &RunRef| {
-        let is_there = found.try_get::<Option<i64>, _>(0)?.is_some();
-        let known = Known {
-            kept: is_there.then(|| row::read(found)).transpose()?,
-            origin: table::origin(found, row::COLUMNS + 1, run)?,
-            first: first(found, row::COLUMNS + 5)?,
-            paused: column::some_time(found, row::COLUMNS + 8)?,
+        let is_in_ledger = pg_row.try_get::<Option<i64>, _>(0)?.is_some();
+        let run_facts = RunFacts {
+            stored: is_in_ledger.then(|| row::read(pg_row)).transpose()?,
+            origin: table::origin(pg_row, row::COLUMNS + 1, run)?,
+            first: first(pg_row, row::COLUMNS + 5)?,
+            paused: column::some_time(pg_row, row::COLUMNS + 8)?,
             is_locked,
         };
-        Ok((row::asked(run), known))
+        Ok((row::lookup_key(run), run_facts))
     };
-    let place = found.try_get::<i64, _>(row::COLUMNS);
-    let place = place.map(|place| usize::try_from(place - 1).unwrap_or(usize::MAX));
-    match place {
-        Ok(place) => runs.get(place).map(read),
+    let index = pg_row.try_get::<i64, _>(row::COLUMNS);
+    let index = index.map(|index| usize::try_from(index - 1).unwrap_or(usize::MAX));
+    match index {
+        Ok(index) => runs.get(index).map(read),
         Err(error) => Some(Err(error)),
     }
 }
 
 /// Reads the first run in the order of an ordering key, not counting the run whose facts the row contains. Returns `None` without such a
 /// run.
-fn first(found: &PgRow, column: usize) -> sqlx::Result<Option<FirstOfKey>> {
-    let Some(sequence) = found.try_get::<Option<i64>, _>(column)? else {
+fn first(pg_row: &PgRow, column: usize) -> sqlx::Result<Option<FirstOfKey>> {
+    let Some(sequence) = pg_row.try_get::<Option<i64>, _>(column)? else {
         return Ok(None);
     };
     Ok(Some(FirstOfKey {
         sequence: sequence.cast_unsigned(),
-        due: column::some_time(found, column + 1)?,
-        lease: Duration::from_micros(column::number(found, column + 2)?),
+        due: column::some_time(pg_row, column + 1)?,
+        lease: Duration::from_micros(column::number(pg_row, column + 2)?),
     }))
 }
 
 /// Runs, breadcrumbs and request keys that a transaction has read from the PostgreSQL tables.
 #[derive(Default)]
-pub(super) struct Stored {
+pub(super) struct ReadFacts {
     /// Facts of the transaction's runs, such as the ledger row and the trigger's origin. `None` for a run to be enqueued whose row exists
     /// and does not change.
-    pub(super) runs: HashMap<Asked, Option<Known>>,
+    pub(super) runs: HashMap<RunLookupKey, Option<RunFacts>>,
     /// Breadcrumbs or their tombstones that the transaction has read. `None` for a missing breadcrumb.
-    pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
+    pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<StoredBreadcrumb>>,
     /// Records of the transaction's request keys. `None` for a new key.
-    pub(super) requests: BTreeMap<Key, Option<RecordedKey>>,
+    pub(super) requests: BTreeMap<RequestKey, Option<RecordedKey>>,
     /// Earliest time at which one of the tenant's request keys was added or last checked.
     pub(super) oldest_key: Option<Timestamp>,
 }
@@ -172,10 +176,10 @@ pub(super) struct Stored {
 /// key.
 ///
 /// `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. With either, the server looks up each run by its index. Otherwise a plan
-/// that was made while the tables were small would read all rows of the tenant. `$which` may omit runs. `$paused` is the time since which
+/// that was made while the tables were small would read all rows of the tenant. `$filter` may omit runs. `$paused` is the time since which
 /// the executor is paused.
 macro_rules! select_known {
-    ($runs:expr, $lock:literal, $which:literal, $paused:literal) => {
+    ($runs:expr, $lock:literal, $filter:literal, $paused:literal) => {
         concat!(
             "SELECT r.*, u.place, b.id IS NOT NULL, b.writer, b.correlation, b.hops,
                  o.sequence, o.due, o.lease, ",
@@ -198,7 +202,7 @@ macro_rules! select_known {
                      AND o.over IS NULL AND o.serial IS DISTINCT FROM r.serial AND o.sequence < ",
             $crate::store::row::out_of_order_bit!(),
             " ORDER BY o.sequence LIMIT 1) AS o ON TRUE ",
-            $which
+            $filter
         )
     };
 }
@@ -206,18 +210,18 @@ macro_rules! select_known {
 /// Returns the SQL that each connection prepares to read runs, breadcrumbs and request keys in a transaction.
 pub(super) fn statements() -> String {
     macro_rules! prepare {
-        ($name:literal, $types:literal, $runs:literal, $lock:literal, $which:literal, $paused:literal) => {
+        ($name:literal, $types:literal, $runs:literal, $lock:literal, $filter:literal, $paused:literal) => {
             concat!(
                 "PREPARE ",
                 $name,
                 " (",
                 $types,
                 ") AS ",
-                select_known!($runs, $lock, $which, $paused),
+                select_known!($runs, $lock, $filter, $paused),
                 "; "
             )
         };
-        ($one:literal, $all:literal, $lock:literal, $which:literal, $paused:literal) => {
+        ($one:literal, $all:literal, $lock:literal, $filter:literal, $paused:literal) => {
             concat!(
                 // `VALUES` with one row costs the server less than `unnest` of arrays.
                 prepare!(
@@ -225,7 +229,7 @@ pub(super) fn statements() -> String {
                     "bigint, uuid, bigint, text, text",
                     "(VALUES ($2, $3, $4, $5, 1::bigint))",
                     $lock,
-                    $which,
+                    $filter,
                     $paused
                 ),
                 prepare!(
@@ -233,13 +237,13 @@ pub(super) fn statements() -> String {
                     "bigint, uuid[], bigint[], text[], text[]",
                     "unnest($2, $3, $4, $5) WITH ORDINALITY",
                     $lock,
-                    $which,
+                    $filter,
                     $paused
                 )
             )
         };
     }
-    let known = prepare!(
+    let locked = prepare!(
         "ux_known",
         "ux_known_all",
         "FOR UPDATE",
@@ -247,7 +251,7 @@ pub(super) fn statements() -> String {
         "(SELECT p.since FROM ux_paused AS p WHERE p.tenant = $1 AND p.executor = u.executor)"
     );
     // Enqueuing a run does not change a row whose origin is known.
-    let seen = prepare!(
+    let enqueued = prepare!(
         "ux_seen",
         "ux_seen_all",
         "LIMIT 1",
@@ -255,7 +259,7 @@ pub(super) fn statements() -> String {
         "NULL::bigint"
     );
     let requests = format!("{}; {}", request_keys::FIND, request_keys::OLDEST);
-    format!("{known}{seen}{}; {requests}", table::FIND)
+    format!("{locked}{enqueued}{}; {requests}", table::FIND)
 }
 
 /// Returns the SQL statement that reads the ledger row and related facts of one run.
@@ -284,9 +288,9 @@ fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
 
 /// Facts that decide about a run's state transition: its ledger row, its trigger's origin, its ordering key and its executor's pause.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(super) struct RunFacts {
     /// Ledger row of the run, or `None` if the run is not in the ledger.
-    pub(super) kept: Option<Kept>,
+    pub(super) stored: Option<StoredRun>,
     /// Recorded origin of the run's trigger: the correlation ID and hops, or `Origin::Own` if the run's own executor wrote the trigger.
     pub(super) origin: Origin,
     /// First run in the order of the run's ordering key, not counting the run itself.

@@ -14,20 +14,20 @@ pub(super) struct Mark {
     /// Highest position of the tenant's committed events that a handle and its clones have seen.
     pub(super) head: u64,
     /// Newest event of the tenant that a handle and its clones have read.
-    pub(super) event: Option<Seen>,
+    pub(super) event: Option<SeenEvent>,
 }
 
 /// An event that a handle has read: its position, and the breadcrumb version that it announces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct SeenEvent {
     pub(super) position: u64,
     /// ID and version of the breadcrumb that the event announces.
-    pub(super) of: (BreadcrumbId, u64),
+    pub(super) announces: (BreadcrumbId, u64),
 }
 
 /// Positions of a tenant's events in the database, from a read that started after the [`Mark`] was taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Now {
+pub(super) struct StoredEvents {
     /// Position of the tenant's oldest event in the database.
     pub(super) first: u64,
     /// Position of the tenant's newest event in the database.
@@ -40,7 +40,7 @@ impl Mark {
     /// Merges another mark into this mark. The result has the highest seen position and the newest seen event of both marks.
     pub(super) fn add(&mut self, other: Self) {
         self.head = self.head.max(other.head);
-        let position = |event: Option<Seen>| event.map(|event| event.position);
+        let position = |event: Option<SeenEvent>| event.map(|event| event.position);
         if position(other.event) > position(self.event) {
             self.event = other.event;
         }
@@ -48,11 +48,11 @@ impl Mark {
 
     /// Returns `true` if the database still has the tenant's events up to the newest seen event. Events that retention deleted do not count
     /// as missing.
-    pub(super) fn is_in(&self, now: &Now) -> bool {
-        let is_same = self
-            .event
-            .is_none_or(|event| event.position < now.first || now.at_mark == Some(event.of));
-        self.head <= now.last && is_same
+    pub(super) fn is_in(&self, stored_events: &StoredEvents) -> bool {
+        let is_same = self.event.is_none_or(|event| {
+            event.position < stored_events.first || stored_events.at_mark == Some(event.announces)
+        });
+        self.head <= stored_events.last && is_same
     }
 }
 
@@ -64,13 +64,13 @@ impl Loss {
     /// Returns an error if the PostgreSQL database was found to have lost commits.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match self.0.get() {
-            Some(error) => Err(refused(error)),
+            Some(error) => Err(lost_commits_error(error)),
             None => Ok(()),
         }
     }
 
     /// Records that the PostgreSQL database lost commits, and returns the first recorded error.
-    pub(super) fn note(&self, error: PostgresError) -> Arc<PostgresError> {
+    pub(super) fn record(&self, error: PostgresError) -> Arc<PostgresError> {
         let first = self.0.get_or_init(|| {
             let error = Arc::new(error);
             tracing::error!(error = %Chain(&*error), "the PostgreSQL database lost commits, and the store rejects all writes from now on; restart each process that uses the schema");
@@ -81,7 +81,7 @@ impl Loss {
 }
 
 /// Returns the error of a store operation that is rejected because the database lost commits.
-pub(super) fn refused(error: &Arc<PostgresError>) -> StoreError {
+pub(super) fn lost_commits_error(error: &Arc<PostgresError>) -> StoreError {
     StoreError::Refused {
         store: NAME,
         source: Arc::clone(error).into(),
@@ -97,9 +97,9 @@ mod tests {
         let (seen, other) = ((BreadcrumbId::NIL, 1), (BreadcrumbId::NIL, 2));
         let mark = Mark {
             head: 5,
-            event: Some(Seen {
+            event: Some(SeenEvent {
                 position: 4,
-                of: seen,
+                announces: seen,
             }),
         };
         let cases = [
@@ -113,15 +113,15 @@ mod tests {
             ((1, 0), None, false),
         ];
         for ((first, last), at_mark, is_in) in cases {
-            let now = Now {
+            let stored_events = StoredEvents {
                 first,
                 last,
                 at_mark,
             };
 
-            assert_eq!(mark.is_in(&now), is_in, "{now:?}");
+            assert_eq!(mark.is_in(&stored_events), is_in, "{stored_events:?}");
         }
-        let nothing = Now {
+        let nothing = StoredEvents {
             first: 1,
             last: 0,
             at_mark: None,

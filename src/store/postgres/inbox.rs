@@ -5,43 +5,46 @@ use super::error::Fault;
 use super::events::has_inbox;
 use super::job::Job;
 use super::stage;
-use super::writing::Writing;
+use super::transaction::TenantTransaction;
 use crate::model::BreadcrumbId;
 use crate::store::StoreError;
-use crate::store::durable::inbox::{ENOUGH_BYTES, Inserted, Refusal, TakenIn};
+use crate::store::durable::inbox::{ENOUGH_BYTES, InboxImport, InboxRow, Refusal};
 use sqlx::{PgConnection, Row as _};
 
 /// Returns `true` if a tenant has rows in the table `ux_inbox` that the store can turn into breadcrumbs.
-pub(super) async fn is_filled(connection: &mut PgConnection, tenant: &str) -> sqlx::Result<bool> {
-    let is_filled = sqlx::query_scalar(concat!("SELECT ", has_inbox!()));
-    let is_filled = is_filled.bind(column::name(tenant));
-    is_filled.fetch_one(connection).await
+pub(super) async fn has_rows(connection: &mut PgConnection, tenant: &str) -> sqlx::Result<bool> {
+    let has_rows = sqlx::query_scalar(concat!("SELECT ", has_inbox!()));
+    let has_rows = has_rows.bind(column::name(tenant));
+    has_rows.fetch_one(connection).await
 }
 
 /// Job that creates breadcrumbs from at most `most` rows of the table `ux_inbox`, oldest row first, and deletes these rows. A rejected
-/// row stays and gets the reason. Does nothing while another transaction takes in rows of the tenant, so the rows retain their order.
-pub(super) struct TakeIn {
+/// row stays and gets the reason. Does nothing while another transaction imports rows of the tenant, so the rows retain their order.
+pub(super) struct ImportInbox {
     pub(super) most: usize,
 }
 
-impl Job for TakeIn {
-    type Answer = TakenIn;
+impl Job for ImportInbox {
+    type Answer = InboxImport;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<TakenIn, Fault> {
-        let rows = self.first(writing).await?;
-        let known = known(writing, &rows).await?;
-        let (mut taken, mut refused) = (Vec::new(), Vec::new());
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<InboxImport, Fault> {
+        let rows = self.lock_oldest_rows(transaction).await?;
+        let used_ids = used_ids(transaction, &rows).await?;
+        let (mut imported, mut refused) = (Vec::new(), Vec::new());
         for row in &rows {
-            match create(writing, row, &known).await? {
-                Ok(()) => taken.push(row.serial),
+            match create(transaction, row, &used_ids).await? {
+                Ok(()) => imported.push(row.serial),
                 Err(refusal) => refused.push((row.serial, refusal.text())),
             }
         }
-        if !taken.is_empty() {
+        if !imported.is_empty() {
             let delete = sqlx::query("DELETE FROM ux_inbox AS i WHERE i.serial = ANY($1)");
-            delete.bind(taken).execute(writing.tells()).await?;
+            delete
+                .bind(imported)
+                .execute(transaction.connection_for_changes())
+                .await?;
         }
-        let answer = TakenIn {
+        let answer = InboxImport {
             rows: rows.len(),
             refused: refused.len(),
         };
@@ -52,22 +55,25 @@ impl Job for TakeIn {
                  WHERE i.serial = u.serial",
             );
             let refuse = refuse.bind(serials).bind(reasons);
-            refuse.execute(writing.tells()).await?;
+            refuse.execute(transaction.connection_for_changes()).await?;
         }
         Ok(answer)
     }
 }
 
-impl TakeIn {
+impl ImportInbox {
     /// Locks and reads the tenant's oldest inbox rows, up to a total size. Skips rows that another transaction has locked.
-    async fn first(&self, writing: &mut Writing<'_>) -> sqlx::Result<Vec<Inserted>> {
+    async fn lock_oldest_rows(
+        &self,
+        transaction: &mut TenantTransaction<'_>,
+    ) -> sqlx::Result<Vec<InboxRow>> {
         /// First key of the advisory lock on a tenant's inbox (`ux_i` in ASCII).
         const LOCK: i32 = 0x7578_5F69;
-        let tenant = column::name(writing.name);
+        let tenant = column::name(transaction.name);
         let lock = "SELECT pg_try_advisory_xact_lock($1, hashtext(current_schema() || ' ' || $2))";
         let lock = sqlx::query_scalar::<_, bool>(lock).bind(LOCK);
         // These statements change nothing, so a later failure of the job needs no rollback of them.
-        let connection = &mut *writing.connection;
+        let connection = &mut *transaction.connection;
         if !lock.bind(&*tenant).fetch_one(&mut *connection).await? {
             return Ok(Vec::new());
         }
@@ -90,7 +96,7 @@ impl TakeIn {
         let mut rows = Vec::with_capacity(serials.len());
         for row in texts.bind(serials).fetch_all(connection).await? {
             let id: Option<Id> = row.try_get(1)?;
-            rows.push(Inserted {
+            rows.push(InboxRow {
                 serial: row.try_get(0)?,
                 id: id.map(Into::into),
                 text: row.try_get::<String, _>(2)?.into_bytes(),
@@ -102,34 +108,37 @@ impl TakeIn {
 
 /// Of the breadcrumb IDs that the inbox rows specify, returns the IDs that are already used. An ID is used if a breadcrumb or a
 /// tombstone of the tenant has it.
-async fn known(writing: &mut Writing<'_>, rows: &[Inserted]) -> sqlx::Result<Vec<BreadcrumbId>> {
+async fn used_ids(
+    transaction: &mut TenantTransaction<'_>,
+    rows: &[InboxRow],
+) -> sqlx::Result<Vec<BreadcrumbId>> {
     let chosen: Vec<Id> = rows.iter().filter_map(|row| row.id).map(Id::from).collect();
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
-    let known =
+    let used_ids =
         sqlx::query("SELECT b.id FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = ANY($2)");
-    let known = known.bind(writing.tenant.id).bind(chosen);
-    let known = known.fetch_all(&mut *writing.connection).await?;
-    known.iter().map(|row| column::id(row, 0)).collect()
+    let used_ids = used_ids.bind(transaction.tenant.id).bind(chosen);
+    let used_ids = used_ids.fetch_all(&mut *transaction.connection).await?;
+    used_ids.iter().map(|row| column::id(row, 0)).collect()
 }
 
 /// Creates the breadcrumb of an inbox row. The inner error is the reason for rejecting the row.
 async fn create(
-    writing: &mut Writing<'_>,
-    row: &Inserted,
-    known: &[BreadcrumbId],
+    transaction: &mut TenantTransaction<'_>,
+    row: &InboxRow,
+    used_ids: &[BreadcrumbId],
 ) -> Result<Result<(), Refusal>, Fault> {
-    let new = match row.read(writing.limits.breadcrumb_bytes) {
+    let new = match row.read(transaction.limits.breadcrumb_bytes) {
         Ok(new) => new,
         Err(refusal) => return Ok(Err(refusal)),
     };
     if let Some(id) = row.id
-        && known.contains(&id)
+        && used_ids.contains(&id)
     {
         return Ok(Err(Refusal::Exists(id)));
     }
-    match stage::create(writing, row.id, new).await {
+    match stage::create(transaction, row.id, new).await {
         Err(Fault::Refused(error @ StoreError::Rejected { .. })) => {
             Ok(Err(Refusal::Rejected(error)))
         }

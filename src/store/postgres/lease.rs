@@ -4,13 +4,13 @@
 
 use super::column::{self, Id};
 use super::prepared;
-use super::row::{self, Kept, columns, select};
+use super::row::{self, StoredRun, columns, select};
 use super::table;
 use super::tenant::clock;
 use crate::bugs::planted;
 use crate::error::Chain;
 use crate::model::Breadcrumb;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use crate::store::row::RunRow;
 use crate::store::{ClaimId, Claimed, ExecutorLimits, RunState};
 use sqlx::postgres::PgRow;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Parameters of a claim of due runs: executors, limits and the claim ID.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct ClaimRequest {
     /// Executors whose runs are claimed, each with its maximum number of runs. The executors take turns in the order of this list.
     executors: Vec<(Arc<str>, usize)>,
     /// Maximum number of runs of all executors that one claim leases.
@@ -29,14 +29,14 @@ pub(super) struct Asked {
     pub(super) claim: ClaimId,
 }
 
-impl Asked {
+impl ClaimRequest {
     pub(super) fn new(n: usize, of: &[ExecutorLimits], id: ClaimId) -> Self {
         // The limits of an executor that the caller lists more than once are added.
         let mut executors: Vec<(Arc<str>, usize)> = Vec::with_capacity(of.len());
-        let mut places: HashMap<&str, usize> = HashMap::with_capacity(of.len());
+        let mut indexes: HashMap<&str, usize> = HashMap::with_capacity(of.len());
         for limits in of.iter().filter(|limits| limits.free > 0) {
-            let place = *places.entry(&limits.executor).or_insert(executors.len());
-            match executors.get_mut(place) {
+            let index = *indexes.entry(&limits.executor).or_insert(executors.len());
+            match executors.get_mut(index) {
                 Some((_, free)) => *free = free.saturating_add(limits.free).min(n),
                 None => executors.push((Arc::clone(&limits.executor), limits.free.min(n))),
             }
@@ -57,7 +57,7 @@ impl Asked {
     }
 
     /// Returns the SQL statement that claims due runs. Its message must start with [`PLANNED_ONCE`](prepared::PLANNED_ONCE).
-    pub(super) fn message(&self, tenant: i64, time: &Time) -> String {
+    pub(super) fn message(&self, tenant: i64, time: &StoreClock) -> String {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let counts = i64::from(!planted("late-count"));
         format!(
@@ -113,31 +113,34 @@ const MOST_AT_HAND: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct Leased {
     /// Position of the run in the order of the claim.
-    turn: (i64, i64),
+    claim_order: (i64, i64),
     pub(super) row: RunRow,
     trigger: Option<Arc<Breadcrumb>>,
 }
 
 impl Leased {
     /// Reads a leased run from a row that the claim statement returned. Returns `None` if the row is unreadable.
-    pub(super) fn read(found: &PgRow) -> Option<Self> {
-        let row = readable(row::read(found))?.row;
-        let turn = (found.try_get(row::COLUMNS), found.try_get(row::COLUMNS + 1));
-        let has_trigger = found.try_get(row::COLUMNS + 2).unwrap_or(false);
+    pub(super) fn read(pg_row: &PgRow) -> Option<Self> {
+        let row = readable(row::read(pg_row))?.row;
+        let claim_order = (
+            pg_row.try_get(row::COLUMNS),
+            pg_row.try_get(row::COLUMNS + 1),
+        );
+        let has_trigger = pg_row.try_get(row::COLUMNS + 2).unwrap_or(false);
         // If the trigger is unreadable, the run reads it again and fails with a clear error.
-        let trigger = has_trigger.then(|| table::read(found, row::COLUMNS + 3));
+        let trigger = has_trigger.then(|| table::read(pg_row, row::COLUMNS + 3));
         Some(Self {
-            turn: (turn.0.ok()?, turn.1.ok()?),
+            claim_order: (claim_order.0.ok()?, claim_order.1.ok()?),
             row,
             trigger: trigger
                 .and_then(Result::ok)
-                .map(|found| Arc::new(found.breadcrumb)),
+                .map(|stored| Arc::new(stored.breadcrumb)),
         })
     }
 
     /// Returns `true` if a row comes from the SQL statement that claims due runs.
-    pub(super) fn is_in(found: &PgRow) -> bool {
-        found.try_get::<i64, _>("ux_turn").is_ok()
+    pub(super) fn is_in(pg_row: &PgRow) -> bool {
+        pg_row.try_get::<i64, _>("ux_turn").is_ok()
     }
 
     pub(super) fn claimed(&self) -> Claimed {
@@ -149,7 +152,7 @@ impl Leased {
 
     /// Sorts the runs of a claim in the order in which the claim selected the runs.
     pub(super) fn sort(leased: &mut [Self]) {
-        leased.sort_by_key(|leased| leased.turn);
+        leased.sort_by_key(|leased| leased.claim_order);
     }
 }
 
@@ -157,13 +160,13 @@ impl Leased {
 pub(super) async fn due(
     connection: &mut PgConnection,
     tenant: i64,
-    time: &Time,
-    asked: &Asked,
+    time: &StoreClock,
+    claim_request: &ClaimRequest,
 ) -> sqlx::Result<Vec<Leased>> {
     let message = format!(
         "{}; {}",
         prepared::PLANNED_ONCE,
-        asked.message(tenant, time)
+        claim_request.message(tenant, time)
     );
     let leased = sqlx::raw_sql(AssertSqlSafe(message));
     let leased = leased.fetch_all(connection).await?;
@@ -173,11 +176,11 @@ pub(super) async fn due(
 }
 
 /// Returns the runs that a claim leased although the answer to the claim was lost. Omits runs whose lease has expired.
-pub(super) async fn again(
+pub(super) async fn of_claim(
     connection: &mut PgConnection,
     tenant: i64,
-    time: &Time,
-    asked: &Asked,
+    time: &StoreClock,
+    claim_request: &ClaimRequest,
 ) -> sqlx::Result<Vec<Leased>> {
     let leased = sqlx::query(concat!(
         select!(
@@ -188,16 +191,16 @@ pub(super) async fn again(
     ));
     let leased = leased
         .bind(tenant)
-        .bind(time.held())
+        .bind(time.stopped_at())
         .bind(time.shift())
-        .bind(column::names(asked.names()))
+        .bind(column::names(claim_request.names()))
         .bind(RunState::Running.number())
-        .bind(Id::from(asked.claim));
+        .bind(Id::from(claim_request.claim));
     let leased = leased.fetch_all(connection).await?;
     let rows = leased.iter().map(row::read).filter_map(readable);
-    let leased = rows.zip(0..).map(|(kept, place)| Leased {
-        turn: (place, 0),
-        row: kept.row,
+    let leased = rows.zip(0..).map(|(stored, index)| Leased {
+        claim_order: (index, 0),
+        row: stored.row,
         trigger: None,
     });
     Ok(leased.collect())
@@ -205,8 +208,8 @@ pub(super) async fn again(
 
 /// Returns a row of the run ledger if it is readable, and otherwise logs the error. Such a row must not block other runs: its lease expires
 /// until the run has no attempts left.
-pub(super) fn readable(kept: sqlx::Result<Kept>) -> Option<Kept> {
-    kept.inspect_err(
+pub(super) fn readable(stored: sqlx::Result<StoredRun>) -> Option<StoredRun> {
+    stored.inspect_err(
         |error| tracing::error!(error = %Chain(error), "cannot read a row of the run ledger; its run is skipped and not executed"),
     )
     .ok()

@@ -2,18 +2,18 @@
 
 use super::PostgresStore;
 use super::claim::ClaimNext;
-use super::lease::{Asked, Leased};
-use super::list::{KeyOf, List, Page};
+use super::lease::{ClaimRequest, Leased};
+use super::list::{OrderingKeyQuery, RunListQuery, RunPageQuery};
 use super::paused::{AllPaused, Pause, Resume};
-use super::positions::{Positions, SavePositions};
+use super::positions::{ReadPositions, SavePositions};
 use super::requests::Request;
 use super::runs::{
     Cancel, ChangeRow, ClaimOne, Enqueue, EnqueueAndClaim, EnqueueCancelled, Heartbeat,
-    LearnOrigins, Redo, Save,
+    RecordOrigins, Redo, Save,
 };
 use super::sweep;
-use super::table::Writers;
-use super::workers::{AcceptTransfers, All, HasTransfers, Record};
+use super::table::WriterQuery;
+use super::workers::{AcceptTransfers, AllWorkers, HasTransfers, RecordWorker};
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::request::ValidRequest;
 use crate::store::row::RunRow;
@@ -44,7 +44,7 @@ impl RunLedger for PostgresStore {
         of: &[ExecutorLimits],
         id: ClaimId,
     ) -> Result<Vec<Claimed>, StoreError> {
-        let claim = ClaimNext::new(Arc::clone(&self.tenant), Asked::new(n, of, id));
+        let claim = ClaimNext::new(Arc::clone(&self.tenant), ClaimRequest::new(n, of, id));
         let leased = claim.claim(&self.database).await?;
         self.claimed(leased).await
     }
@@ -58,7 +58,7 @@ impl RunLedger for PostgresStore {
     ) -> Result<Enqueued, StoreError> {
         let enqueue = EnqueueAndClaim {
             runs: Enqueue(runs),
-            asked: Asked::new(n, of, id),
+            claim_request: ClaimRequest::new(n, of, id),
         };
         let claimed = match self.write(enqueue).await? {
             Ok(leased) => self.claimed(leased).await,
@@ -125,7 +125,7 @@ impl RunLedger for PostgresStore {
     }
 
     async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
-        let record = Record {
+        let record = RecordWorker {
             tenant: Arc::clone(&self.tenant),
             worker: worker.clone(),
         };
@@ -133,7 +133,7 @@ impl RunLedger for PostgresStore {
     }
 
     async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
-        self.database.read(All(&self.tenant)).await
+        self.database.read(AllWorkers(&self.tenant)).await
     }
 
     async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
@@ -147,7 +147,7 @@ impl RunLedger for PostgresStore {
     }
 
     async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let positions = Positions {
+        let positions = ReadPositions {
             tenant: &self.tenant,
             executors,
         };
@@ -228,9 +228,11 @@ impl RunLedger for PostgresStore {
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
         if filter.claim.is_some() {
             // A claim continues after its caller was dropped, so wait for its leases.
-            self.database.settled(&self.tenant.name).await?;
+            self.database
+                .wait_for_abandoned_jobs(&self.tenant.name)
+                .await?;
         }
-        let list = List {
+        let list = RunListQuery {
             tenant: &self.tenant,
             filter,
         };
@@ -238,7 +240,7 @@ impl RunLedger for PostgresStore {
     }
 
     async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
-        let page = Page {
+        let page = RunPageQuery {
             tenant: &self.tenant,
             query,
         };
@@ -249,7 +251,7 @@ impl RunLedger for PostgresStore {
         &self,
         versions: &[(BreadcrumbId, u64)],
     ) -> Result<Vec<WrittenBy>, StoreError> {
-        let writers = Writers {
+        let writers = WriterQuery {
             tenant: &self.tenant,
             versions,
         };
@@ -264,7 +266,7 @@ impl PostgresStore {
         if run.order.is_some() {
             return Ok(run.clone());
         }
-        let key = self.database.read(KeyOf {
+        let key = self.database.read(OrderingKeyQuery {
             tenant: &self.tenant,
             run,
         });
@@ -276,16 +278,16 @@ impl PostgresStore {
     async fn claimed(&self, leased: Vec<Leased>) -> Result<Vec<Claimed>, StoreError> {
         let unknown = leased.iter().filter(|run| run.row.lineage.is_none());
         let unknown: Vec<Lease> = unknown.map(|run| run.row.lease()).collect();
-        let mut learned = match unknown.is_empty() {
+        let mut with_origins = match unknown.is_empty() {
             true => Vec::new(),
-            false => self.write(LearnOrigins(unknown)).await?,
+            false => self.write(RecordOrigins(unknown)).await?,
         };
         let claimed = leased.iter().filter_map(|run| match run.row.lineage {
             Some(_) => Some(run.claimed()),
             None => {
-                let is_it = |learned: &Claimed| learned.lease.run == run.row.run;
-                let place = learned.iter().position(is_it)?;
-                Some(learned.swap_remove(place))
+                let is_it = |with_origins: &Claimed| with_origins.lease.run == run.row.run;
+                let index = with_origins.iter().position(is_it)?;
+                Some(with_origins.swap_remove(index))
             }
         });
         Ok(claimed.collect())

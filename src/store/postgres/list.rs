@@ -4,28 +4,32 @@ use super::column::{self, Id};
 use super::error::Fault;
 use super::lease;
 use super::read::Read;
-use super::row::{self, Kept, select};
-use super::tenant::{Named, clock};
+use super::row::{self, StoredRun, select};
+use super::tenant::{TenantHandle, clock};
 use crate::model::Timestamp;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use crate::store::run_page::RowSelection;
 use crate::store::{Run, RunFilter, RunQuery, RunRef, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 /// Read of the runs that a filter selects, ordered by due time, then by sequence.
-pub(super) struct List<'f> {
-    pub(super) tenant: &'f Named,
+pub(super) struct RunListQuery<'f> {
+    pub(super) tenant: &'f TenantHandle,
     pub(super) filter: &'f RunFilter,
 }
 
-impl Read for List<'_> {
+impl Read for RunListQuery<'_> {
     type Answer = Vec<Run>;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Run>, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        time: &StoreClock,
+    ) -> Result<Vec<Run>, Fault> {
         match self.tenant.id(connection).await? {
             Some(tenant) => list(connection, tenant, self.filter, time).await,
             None => Ok(Vec::new()),
@@ -37,18 +41,27 @@ async fn list(
     connection: &mut PgConnection,
     tenant: i64,
     filter: &RunFilter,
-    time: &Time,
+    time: &StoreClock,
 ) -> Result<Vec<Run>, Fault> {
     let now = now(connection, tenant, time).await?;
-    let rows = those_selected(connection, tenant, filter, now).await?;
-    let views = rows.into_iter().map(|kept| kept.row.list_item(filter, now));
+    let rows = select_rows(connection, tenant, filter, now).await?;
+    let views = rows
+        .into_iter()
+        .map(|stored| stored.row.list_item(filter, now));
     Ok(views.collect())
 }
 
 /// Reads the time of the store's clock from the PostgreSQL server.
-async fn now(connection: &mut PgConnection, tenant: i64, time: &Time) -> sqlx::Result<Timestamp> {
+async fn now(
+    connection: &mut PgConnection,
+    tenant: i64,
+    time: &StoreClock,
+) -> sqlx::Result<Timestamp> {
     let clock = sqlx::query_scalar(concat!("SELECT ", clock!()));
-    let clock = clock.bind(tenant).bind(time.held()).bind(time.shift());
+    let clock = clock
+        .bind(tenant)
+        .bind(time.stopped_at())
+        .bind(time.shift());
     clock
         .fetch_one(connection)
         .await
@@ -56,19 +69,23 @@ async fn now(connection: &mut PgConnection, tenant: i64, time: &Time) -> sqlx::R
 }
 
 /// Read of a run's ordering key, which never changes. The result is `None` for a run without a key or without a row.
-pub(super) struct KeyOf<'r> {
-    pub(super) tenant: &'r Named,
+pub(super) struct OrderingKeyQuery<'r> {
+    pub(super) tenant: &'r TenantHandle,
     pub(super) run: &'r RunRef,
 }
 
-impl Read for KeyOf<'_> {
+impl Read for OrderingKeyQuery<'_> {
     type Answer = Option<String>;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<String>, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        _: &StoreClock,
+    ) -> Result<Option<String>, Fault> {
         let Some(tenant) = self.tenant.id(connection).await? else {
             return Ok(None);
         };
@@ -87,12 +104,12 @@ impl Read for KeyOf<'_> {
 
 /// Query for one page of runs, newest first, each with its position in the list. It reads one run more than the page size, which shows if
 /// there is a next page.
-pub(super) struct Page<'q> {
-    pub(super) tenant: &'q Named,
+pub(super) struct RunPageQuery<'q> {
+    pub(super) tenant: &'q TenantHandle,
     pub(super) query: &'q RunQuery,
 }
 
-impl Read for Page<'_> {
+impl Read for RunPageQuery<'_> {
     type Answer = Vec<(u64, Run)>;
 
     fn tenant(&self) -> Option<&str> {
@@ -102,22 +119,22 @@ impl Read for Page<'_> {
     async fn run(
         &self,
         connection: &mut PgConnection,
-        time: &Time,
+        time: &StoreClock,
     ) -> Result<Vec<(u64, Run)>, Fault> {
         let Some(tenant) = self.tenant.id(connection).await? else {
             return Ok(Vec::new());
         };
         let now = now(connection, tenant, time).await?;
         let query = self.query;
-        let parts = query.stored_states();
-        let parts: Vec<String> = parts
+        let state_queries = query.stored_states();
+        let state_queries: Vec<String> = state_queries
             .into_iter()
-            .map(|(state, rows)| part(query, state, rows))
+            .map(|(state, rows)| state_query(query, state, rows))
             .collect();
         let sql = format!(
             "SELECT {} FROM (({})) AS r ORDER BY r.sequence DESC LIMIT $8",
             row::columns!(),
-            parts.join(") UNION ALL (")
+            state_queries.join(") UNION ALL (")
         );
         let micros = |time: Option<Timestamp>, or| time.map_or(or, Timestamp::as_micros);
         let rows = sqlx::query(AssertSqlSafe(sql))
@@ -142,15 +159,15 @@ impl Read for Page<'_> {
             .bind(micros(query.added_before, i64::MAX))
             .bind(i64::try_from(query.page_size() + 1).unwrap_or(i64::MAX));
         let rows = rows.fetch_all(connection).await?;
-        let on_page = |kept: Kept| kept.row.page_item(now);
-        let rows = rows.iter().map(|found| row::read(found).map(on_page));
+        let on_page = |stored: StoredRun| stored.row.page_item(now);
+        let rows = rows.iter().map(|pg_row| row::read(pg_row).map(on_page));
         Ok(rows.collect::<sqlx::Result<_>>()?)
     }
 }
 
 /// Returns the SQL that selects the newest runs with the stored state `state`. Finished rows have no due time, so the index of states
 /// contains them in this order. The order therefore names the due time too.
-fn part(query: &RunQuery, state: RunState, rows: RowSelection) -> String {
+fn state_query(query: &RunQuery, state: RunState, rows: RowSelection) -> String {
     let (due, order) = match rows {
         RowSelection::Any => ("", "r.sequence DESC"),
         RowSelection::Due => (" AND r.due <= $2", "r.sequence DESC"),
@@ -172,26 +189,30 @@ fn part(query: &RunQuery, state: RunState, rows: RowSelection) -> String {
     )
 }
 
-async fn those_selected(
+async fn select_rows(
     connection: &mut PgConnection,
     tenant: i64,
     filter: &RunFilter,
     now: Timestamp,
-) -> Result<Vec<Kept>, Fault> {
+) -> Result<Vec<StoredRun>, Fault> {
     let mut sql = String::from(select!("FROM ux_runs AS r WHERE r.tenant = $1"));
-    let mut places = 4..;
-    if let Some(place) = filter.executor.as_ref().and_then(|_| places.next()) {
-        sql.push_str(&format!(" AND r.executor = ${place}"));
+    let mut numbers = 4..;
+    if let Some(number) = filter.executor.as_ref().and_then(|_| numbers.next()) {
+        sql.push_str(&format!(" AND r.executor = ${number}"));
     }
-    if let Some(place) = filter.trigger_id.as_ref().and_then(|_| places.next()) {
-        sql.push_str(&format!(" AND r.trigger_id = ${place}"));
+    if let Some(number) = filter.trigger_id.as_ref().and_then(|_| numbers.next()) {
+        sql.push_str(&format!(" AND r.trigger_id = ${number}"));
     }
-    if let Some(place) = filter.claim.and_then(|_| places.next()) {
-        sql.push_str(&format!(" AND r.state = 1 AND r.claim = ${place}"));
+    if let Some(number) = filter.claim.and_then(|_| numbers.next()) {
+        sql.push_str(&format!(" AND r.state = 1 AND r.claim = ${number}"));
     }
     if !filter.states.is_empty() {
-        let any: Vec<String> = filter.states.iter().map(|state| test_of(*state)).collect();
-        sql.push_str(&format!(" AND ({})", any.join(" OR ")));
+        let conditions: Vec<String> = filter
+            .states
+            .iter()
+            .map(|state| state_condition(*state))
+            .collect();
+        sql.push_str(&format!(" AND ({})", conditions.join(" OR ")));
     }
     sql.push_str(" ORDER BY r.due NULLS LAST, r.sequence LIMIT $3");
     let limit = filter
@@ -220,7 +241,7 @@ async fn those_selected(
 }
 
 /// Returns the SQL condition for runs whose current state is `state`. A run whose due time has passed is ready.
-fn test_of(state: RunState) -> String {
+fn state_condition(state: RunState) -> String {
     let number = state.number();
     match state {
         RunState::Ready => "r.state = 0 OR (r.state IN (1, 2) AND r.due <= $2)".to_owned(),

@@ -27,29 +27,29 @@ pub(super) fn announce(database: &Arc<Database>) {
     // No caller waits for notifications.
     drop(tokio::spawn(async move {
         loop {
-            if let Err(error) = tell(&database).await {
+            if let Err(error) = notify_processes(&database).await {
                 tracing::debug!(error = %Chain(&error), "cannot notify other processes of new events; the processes find the events by \
                     polling");
             }
-            if !database.notifying.again() {
+            if !database.notifying.finish() {
                 return;
             }
         }
     }));
 }
 
-async fn tell(database: &Database) -> sqlx::Result<()> {
-    let mut connection = database.connections.one().await?;
+async fn notify_processes(database: &Database) -> sqlx::Result<()> {
+    let mut connection = database.connections.acquire().await?;
     // The schema name was validated, so it needs no quotes. A hint need not be durable.
     let schema = &database.settings.schema;
     let sender = database.notifying.sender;
-    let tell = format!(
+    let notify = format!(
         "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{CHANNEL}', '{schema} {sender}'); END"
     );
-    let tell = sqlx::raw_sql(AssertSqlSafe(tell));
-    let told = tell.execute(&mut *connection);
-    database.connections.in_time(told).await??;
-    connection.give_back();
+    let notify = sqlx::raw_sql(AssertSqlSafe(notify));
+    let sent = notify.execute(&mut *connection);
+    database.connections.with_timeout(sent).await??;
+    connection.release();
     Ok(())
 }
 
@@ -59,28 +59,28 @@ pub(super) fn listen(database: &Arc<Database>) {
     if database.listening.swap(true, Ordering::SeqCst) {
         return;
     }
-    let hearing = Hearing {
+    let listener = NotificationListener {
         options: database.options.clone(),
         schema: database.settings.schema.clone(),
-        own: database.notifying.sender.to_string(),
-        patience: database.settings.patience,
+        own_id: database.notifying.sender.to_string(),
+        wait_timeout: database.settings.wait_timeout,
         announced: database.announced.clone(),
-        others: Arc::clone(&database.others),
+        received_announcements: Arc::clone(&database.received_announcements),
     };
     let (mut open, ends) = (database.open(), database.ends.clone());
     // The task holds a sender of `ends`, so closing the store waits for it.
     drop(tokio::spawn(async move {
-        let mut goes_on = true;
-        while goes_on {
+        let mut is_open = true;
+        while is_open {
             let pool = PgPoolOptions::new().max_connections(1);
-            let pool = pool.connect_lazy_with(hearing.options.clone());
-            goes_on = tokio::select! {
-                () = hearing.hear(&pool) => true,
+            let pool = pool.connect_lazy_with(listener.options.clone());
+            is_open = tokio::select! {
+                () = listener.listen_once(&pool) => true,
                 // No value is ever sent. The receiver fails when the last handle is dropped.
                 _ = open.changed() => false,
             };
             // The server may be unreachable, so closing has a timeout.
-            drop(timeout(hearing.patience, pool.close()).await);
+            drop(timeout(listener.wait_timeout, pool.close()).await);
         }
         drop(ends);
     }));
@@ -88,46 +88,48 @@ pub(super) fn listen(database: &Arc<Database>) {
 
 /// Maximum age of the PostgreSQL connection that listens for event notifications. A connection that was lost unnoticed would receive no
 /// further notification.
-const ANEW: Duration = Duration::from_secs(300);
+const RECONNECT_AFTER: Duration = Duration::from_secs(300);
 
-struct Hearing {
+struct NotificationListener {
     options: PgConnectOptions,
     schema: String,
     /// ID of this process in event notifications. The process ignores notifications with this ID, because it sent them itself.
-    own: String,
-    patience: Duration,
+    own_id: String,
+    wait_timeout: Duration,
     announced: watch::Sender<u64>,
-    others: Arc<AtomicU64>,
+    received_announcements: Arc<AtomicU64>,
 }
 
-impl Hearing {
+impl NotificationListener {
     /// Listens for event notifications over one connection. Ends when the connection is lost or has reached its maximum age.
-    async fn hear(&self, pool: &PgPool) {
-        let heard = async {
+    async fn listen_once(&self, pool: &PgPool) {
+        let listening = async {
             let mut listener = PgListener::connect_with(pool).await?;
             listener.listen(CHANNEL).await?;
             // Notifications sent before this connection listened may have been missed.
             self.announce();
             loop {
                 // `None` means that the connection was lost, so notifications may have been missed.
-                let told = listener.try_recv().await?;
-                if told.is_none_or(|told| self.is_of_another(told.payload())) {
+                let notification = listener.try_recv().await?;
+                if notification
+                    .is_none_or(|notification| self.is_of_another(notification.payload()))
+                {
                     self.announce();
                 }
             }
         };
-        let heard: Result<sqlx::Result<()>, _> = timeout(ANEW, heard).await;
-        if let Ok(Err(error)) = heard {
+        let listening: Result<sqlx::Result<()>, _> = timeout(RECONNECT_AFTER, listening).await;
+        if let Ok(Err(error)) = listening {
             tracing::debug!(error = %Chain(&error), "cannot listen for notifications of other processes, will retry and poll meanwhile");
             sleep(Duration::from_secs(1)).await;
         }
     }
 }
 
-impl Hearing {
+impl NotificationListener {
     /// Announces to the subscribers in this process that other processes may have committed events.
     fn announce(&self) {
-        self.others.fetch_add(1, Ordering::SeqCst);
+        self.received_announcements.fetch_add(1, Ordering::SeqCst);
         self.announced.send_modify(|times| *times += 1);
     }
 
@@ -135,6 +137,6 @@ impl Hearing {
     /// crate send only the schema.
     fn is_of_another(&self, payload: &str) -> bool {
         let (schema, sender) = payload.split_once(' ').unwrap_or((payload, ""));
-        schema == self.schema && sender != self.own
+        schema == self.schema && sender != self.own_id
     }
 }

@@ -6,21 +6,21 @@ use super::connection::FLUSH;
 use super::cursor;
 use super::database::Database;
 use super::error::{Fault, standby_is_behind};
-use super::history::{Mark, Now, Seen, refused};
-use super::inbox::{self, TakeIn};
+use super::history::{Mark, SeenEvent, StoredEvents, lost_commits_error};
+use super::inbox::{self, ImportInbox};
 use super::listen::listen;
 use super::prepared::{self, PLANNED_ONCE};
 use super::read::Read;
-use super::tenant::Named;
+use super::tenant::TenantHandle;
 use crate::model::{Event, Json, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
 use crate::store::durable::events::{
-    Log, PAGE, Page, description, kind_of, subscribe, unavailable,
+    EventLog, EventPage, PAGE, description, kind_of, subscribe, unavailable,
 };
-use crate::store::durable::inbox::TakenIn;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::inbox::InboxImport;
+use crate::store::durable::tenant::StoreClock;
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
@@ -31,8 +31,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Read of one page of a tenant's events.
-struct From<'p> {
-    tenant: &'p Named,
+struct EventPageQuery<'p> {
+    tenant: &'p TenantHandle,
     /// Newest events that the tenant's handles had seen before the read.
     mark: Mark,
     position: u64,
@@ -40,29 +40,33 @@ struct From<'p> {
     flushes: bool,
 }
 
-impl Read for From<'_> {
-    type Answer = (Page, Now);
+impl Read for EventPageQuery<'_> {
+    type Answer = (EventPage, StoredEvents);
     const IS_PREPARED: bool = true;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
-        let mut page = Page::empty();
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        _: &StoreClock,
+    ) -> Result<Self::Answer, Fault> {
+        let mut page = EventPage::empty();
         let (mut at_mark, mut is_durable) = (None, true);
-        let seen = self.mark.event.map_or(0, |event| event.position);
+        let seen_position = self.mark.event.map_or(0, |event| event.position);
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
         let message = format!(
             "{PLANNED_ONCE}; EXECUTE ux_next ({}, {}, {PAGE}, {largest}, {})",
             prepared::name(&self.tenant.name),
             i64::try_from(self.position).unwrap_or(i64::MAX),
-            seen.cast_signed(),
+            seen_position.cast_signed(),
         );
         let rows = sqlx::raw_sql(AssertSqlSafe(message));
         let rows = rows.fetch_all(&mut *connection).await?;
         if rows.is_empty() {
-            page.has_inbox = inbox::is_filled(connection, &self.tenant.name).await?;
+            page.has_inbox = inbox::has_rows(connection, &self.tenant.name).await?;
         }
         for row in rows {
             (page.first, page.last) = (number(&row, 0)?, number(&row, 1)?);
@@ -75,7 +79,7 @@ impl Read for From<'_> {
                 page.events.push_back(event(&row)?);
             }
         }
-        let now = Now {
+        let stored_events = StoredEvents {
             first: page.first,
             last: page.last,
             at_mark,
@@ -85,7 +89,7 @@ impl Read for From<'_> {
             // session may be connected to the server after a crash.
             sqlx::raw_sql(FLUSH).execute(connection).await?;
         }
-        Ok((page, now))
+        Ok((page, stored_events))
     }
 }
 
@@ -99,21 +103,21 @@ impl Read for IsStandby {
         None
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<bool, Fault> {
+    async fn run(&self, connection: &mut PgConnection, _: &StoreClock) -> Result<bool, Fault> {
         let is_standby = sqlx::query_scalar("SELECT pg_is_in_recovery()");
         Ok(is_standby.fetch_one(connection).await?)
     }
 }
 
 /// Returns the [`Mark`] of a page that was read: the newest event of the page, and the tenant's last event position.
-fn newest(page: &Page) -> Mark {
-    let seen = page.events.back().map(|(position, event)| Seen {
+fn mark_of(page: &EventPage) -> Mark {
+    let seen_event = page.events.back().map(|(position, event)| SeenEvent {
         position: *position,
-        of: (event.breadcrumb_id, event.version),
+        announces: (event.breadcrumb_id, event.version),
     });
     Mark {
         head: page.last,
-        event: seen,
+        event: seen_event,
     }
 }
 
@@ -128,7 +132,7 @@ fn event(row: &PgRow) -> sqlx::Result<(u64, Event)> {
         schema_name: row.try_get(7)?,
         tags: serde_json::from_str(&tags).map_err(|error| unreadable(8, error))?,
         // An unreadable context is omitted, because the store's breadcrumb decides about a match.
-        context: context.and_then(|text| Json::from_validated_text(text).ok()),
+        context: context.and_then(|text| Json::checked_before(text).ok()),
         updated_at: time(row, 6)?,
     };
     Ok((number(row, 2)?, event))
@@ -138,11 +142,11 @@ fn event(row: &PgRow) -> sqlx::Result<(u64, Event)> {
 #[derive(Clone, Debug)]
 pub(super) struct PostgresEvents {
     pub(super) database: Arc<Database>,
-    pub(super) tenant: Arc<Named>,
+    pub(super) tenant: Arc<TenantHandle>,
     /// Name of the event consumer whose position is stored, or `None` for a source without a stored position.
     pub(super) consumer: Option<Arc<str>>,
     /// Number of times that other processes had announced new events before the subscriber's last query.
-    pub(super) others: Arc<AtomicU64>,
+    pub(super) received_announcements: Arc<AtomicU64>,
     /// Time at which the event subscriber last queried the PostgreSQL server.
     pub(super) queried_at: Arc<Mutex<Option<Instant>>>,
 }
@@ -166,7 +170,7 @@ impl PostgresEvents {
 impl EventSource for PostgresEvents {
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
         let own = Self {
-            others: Arc::default(),
+            received_announcements: Arc::default(),
             queried_at: Arc::default(),
             ..self.clone()
         };
@@ -185,7 +189,7 @@ impl EventSource for PostgresEvents {
         let Some(consumer) = &self.consumer else {
             return Ok(None);
         };
-        let behind = self.database.read(Behind {
+        let behind = self.database.read(BacklogQuery {
             tenant: &self.tenant.name,
             consumer,
         });
@@ -194,19 +198,23 @@ impl EventSource for PostgresEvents {
 }
 
 /// Read of the number of events after an event consumer's stored position. The result is `None` if the consumer never subscribed.
-struct Behind<'b> {
+struct BacklogQuery<'b> {
     tenant: &'b str,
     consumer: &'b str,
 }
 
-impl Read for Behind<'_> {
+impl Read for BacklogQuery<'_> {
     type Answer = Option<u64>;
 
     fn tenant(&self) -> Option<&str> {
         Some(self.tenant)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Option<u64>, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        _: &StoreClock,
+    ) -> Result<Option<u64>, Fault> {
         let behind = sqlx::query_scalar::<_, i64>(
             "SELECT greatest(t.position - c.position, 0) FROM ux_tenants AS t
              JOIN ux_consumers AS c ON c.tenant = t.id WHERE t.name = $1 AND c.name = $2",
@@ -220,12 +228,12 @@ impl Read for Behind<'_> {
 }
 
 /// Read of the time of a tenant's event at a position. The result is `None` if the event was deleted.
-struct TimeOf<'t> {
+struct EventTimeQuery<'t> {
     tenant: &'t str,
     position: u64,
 }
 
-impl Read for TimeOf<'_> {
+impl Read for EventTimeQuery<'_> {
     type Answer = Option<Timestamp>;
 
     fn tenant(&self) -> Option<&str> {
@@ -235,7 +243,7 @@ impl Read for TimeOf<'_> {
     async fn run(
         &self,
         connection: &mut PgConnection,
-        _: &Time,
+        _: &StoreClock,
     ) -> Result<Option<Timestamp>, Fault> {
         let time = sqlx::query_scalar::<_, i64>(
             "SELECT e.updated_at FROM ux_tenants AS t JOIN ux_events AS e ON e.tenant = t.id
@@ -249,14 +257,14 @@ impl Read for TimeOf<'_> {
     }
 }
 
-impl Log for PostgresEvents {
+impl EventLog for PostgresEvents {
     fn log_name(&self) -> String {
         format!("{NAME}, tenant {:?}", self.tenant.name)
     }
 
     fn announced(&self) -> watch::Receiver<u64> {
         listen(&self.database);
-        self.tenant.recent.keep();
+        self.tenant.recent.start_retaining();
         self.database.announced.subscribe()
     }
 
@@ -264,45 +272,52 @@ impl Log for PostgresEvents {
         self.database.settings.poll
     }
 
-    async fn page(&self, from: u64) -> Result<Page, StoreError> {
+    async fn page(&self, from: u64) -> Result<EventPage, StoreError> {
         self.database.loss.check()?;
-        let others = self.database.others.load(Ordering::SeqCst);
+        let received_announcements = self.database.received_announcements.load(Ordering::SeqCst);
         if !self.must_query()
             && let Some(mut page) = self.tenant.recent.page(from)
         {
-            if others != self.others.load(Ordering::SeqCst) {
+            if received_announcements != self.received_announcements.load(Ordering::SeqCst) {
                 // Events of another process may follow.
                 page.last += 1;
             }
             return Ok(page);
         }
         let mark = self.tenant.mark();
-        let from = From {
+        let from = EventPageQuery {
             tenant: &self.tenant,
             mark,
             position: from,
             flushes: self.database.can_flush,
         };
-        let begun = Instant::now();
-        let (page, now) = self.database.read(from).await?;
-        if mark.is_in(&now) {
-            *self.queried_at() = Some(begun);
-            self.others.store(others, Ordering::SeqCst);
-            self.tenant.saw(newest(&page));
+        let query_started = Instant::now();
+        let (page, stored_events) = self.database.read(from).await?;
+        if mark.is_in(&stored_events) {
+            *self.queried_at() = Some(query_started);
+            self.received_announcements
+                .store(received_announcements, Ordering::SeqCst);
+            self.tenant.record_seen(mark_of(&page));
             return Ok(page);
         }
         if self.database.read(IsStandby).await? {
             return Err(standby_is_behind(&self.tenant.name, mark.head));
         }
-        Err(refused(&self.database.lost(&self.tenant, mark, now.last)))
+        Err(lost_commits_error(&self.database.record_lost_commits(
+            &self.tenant,
+            mark,
+            stored_events.last,
+        )))
     }
 
-    async fn take_in(&self, most: usize) -> Result<TakenIn, StoreError> {
-        self.database.write(&self.tenant, TakeIn { most }).await
+    async fn import_inbox(&self, most: usize) -> Result<InboxImport, StoreError> {
+        self.database
+            .write(&self.tenant, ImportInbox { most })
+            .await
     }
 
     async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {
-        let time = self.database.read(TimeOf {
+        let time = self.database.read(EventTimeQuery {
             tenant: &self.tenant.name,
             position,
         });

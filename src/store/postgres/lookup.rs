@@ -1,27 +1,30 @@
 //! Lookup of runs and breadcrumbs in a PostgreSQL transaction. The results include the changes of the transaction's jobs so far.
 
-use super::begin::lock_lines;
+use super::begin::lock_ordering_keys;
 use super::changes::Changes;
-use super::facts::{Known, Wanted};
-use super::row::{self, Line, Name, line_of};
-use super::writing::Writing;
+use super::facts::{FactQuery, RunFacts};
+use super::row::{self, OrderingKey, RunIdentity, ordering_key_of};
+use super::transaction::TenantTransaction;
 use crate::model::{Breadcrumb, BreadcrumbId};
 use crate::store::RunRef;
-use crate::store::durable::found::Found;
+use crate::store::durable::stored_breadcrumb::StoredBreadcrumb;
 use crate::store::row::RunRow;
 use crate::store::rules::{Facts, FirstOfKey};
 use sqlx::AssertSqlSafe;
 use std::collections::BTreeSet;
 
-impl Writing<'_> {
+impl TenantTransaction<'_> {
     /// Locks ordering keys of runs that the transaction has not locked yet. Their facts must be read again afterwards.
-    pub(super) async fn lock(&mut self, mut lines: BTreeSet<Line>) -> sqlx::Result<()> {
-        lines.retain(|line| !self.lines.contains(line));
-        if !lines.is_empty() {
-            let lock = lock_lines(self.tenant.id, &lines);
+    pub(super) async fn lock(
+        &mut self,
+        mut ordering_keys: BTreeSet<OrderingKey>,
+    ) -> sqlx::Result<()> {
+        ordering_keys.retain(|ordering_key| !self.ordering_keys.contains(ordering_key));
+        if !ordering_keys.is_empty() {
+            let lock = lock_ordering_keys(self.tenant.id, &ordering_keys);
             let lock = sqlx::raw_sql(AssertSqlSafe(lock));
             lock.execute(&mut *self.connection).await?;
-            self.lines.extend(lines);
+            self.ordering_keys.extend(ordering_keys);
             self.runs.clear();
         }
         Ok(())
@@ -29,55 +32,65 @@ impl Writing<'_> {
 
     /// Returns `true` if the ordering key of a run is locked, or the run has no key.
     pub(super) fn has_locked(&self, run: &RunRef) -> bool {
-        line_of(run).is_none_or(|line| self.lines.contains(&line))
+        ordering_key_of(run).is_none_or(|ordering_key| self.ordering_keys.contains(&ordering_key))
     }
 
     /// Returns a run's ledger row and related facts, including the changes of the transaction's jobs so far. Returns `None` if `locks` is
     /// `false` and enqueuing does not change the run's row.
-    async fn known(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<Known>> {
-        let name = row::name(run);
-        let Some(mut known) = self.look_up(&name, run, locks).await? else {
+    async fn run_facts(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<RunFacts>> {
+        let identity = row::identity(run);
+        let Some(mut run_facts) = self.look_up_run(&identity, run, locks).await? else {
             return Ok(None);
         };
-        let row = known.kept.as_ref().map(|kept| &kept.row.run);
-        let line = line_of(row.unwrap_or(run));
-        if let Some(line) = &line {
+        let row = run_facts.stored.as_ref().map(|stored| &stored.row.run);
+        let ordering_key = ordering_key_of(row.unwrap_or(run));
+        if let Some(ordering_key) = &ordering_key {
             // The ordering key of the row can differ from the key in `run`.
-            let has_lock = self.lines.contains(line);
+            let has_lock = self.ordering_keys.contains(ordering_key);
             if !has_lock {
-                self.lock(BTreeSet::from([line.clone()])).await?;
+                self.lock(BTreeSet::from([ordering_key.clone()])).await?;
             }
-            let is_left = self.own.left.contains(line) || self.earlier.left.contains(line);
-            if is_left {
+            let is_vacated = self.job_changes.vacated_keys.contains(ordering_key)
+                || self.earlier_changes.vacated_keys.contains(ordering_key);
+            if is_vacated {
                 // The first run of the ordering key is known only after the changes are written.
                 self.flush().await?;
             }
-            if !has_lock || is_left {
-                let again = self.look_up(&name, run, locks).await?;
+            if !has_lock || is_vacated {
+                let again = self.look_up_run(&identity, run, locks).await?;
                 let Some(again) = again else {
                     return Ok(None);
                 };
-                known = again;
+                run_facts = again;
             }
-            known.first = self.first(line, &name, known.first);
+            run_facts.first = self.first(ordering_key, &identity, run_facts.first);
         }
-        Ok(Some(known))
+        Ok(Some(run_facts))
     }
 
-    /// Returns the first run in the order of an ordering key, not counting the run `name`. The result includes the changes of the
+    /// Returns the first run in the order of an ordering key, not counting the run `identity`. The result includes the changes of the
     /// transaction's jobs so far. `first` is the first row in the table.
-    fn first(&self, line: &Line, name: &Name, first: Option<FirstOfKey>) -> Option<FirstOfKey> {
-        let has_joined = |changes: &Changes| changes.joined.contains(line);
-        if !has_joined(&self.own) && !has_joined(&self.earlier) {
+    fn first(
+        &self,
+        ordering_key: &OrderingKey,
+        identity: &RunIdentity,
+        first: Option<FirstOfKey>,
+    ) -> Option<FirstOfKey> {
+        let has_joined_runs = |changes: &Changes| changes.joined_keys.contains(ordering_key);
+        if !has_joined_runs(&self.job_changes) && !has_joined_runs(&self.earlier_changes) {
             return first;
         }
-        let changed = self.own.runs.iter().chain(&self.earlier.runs);
+        let changed = self
+            .job_changes
+            .runs
+            .iter()
+            .chain(&self.earlier_changes.runs);
         let rows = changed
-            .filter(|(other, _)| *other != name)
-            .map(|(_, kept)| &kept.row);
-        let stands = |row: &&RunRow| !row.state.is_over() && !row.is_out_of_order();
-        let rows = rows.filter(|row| line_of(&row.run).as_ref() == Some(line));
-        let rows = rows.filter(stands).map(|row| FirstOfKey {
+            .filter(|(other, _)| *other != identity)
+            .map(|(_, stored)| &stored.row);
+        let is_in_order = |row: &&RunRow| !row.state.is_over() && !row.is_out_of_order();
+        let rows = rows.filter(|row| ordering_key_of(&row.run).as_ref() == Some(ordering_key));
+        let rows = rows.filter(is_in_order).map(|row| FirstOfKey {
             sequence: row.sequence,
             due: row.due,
             lease: row.run.lease,
@@ -94,88 +107,95 @@ impl Writing<'_> {
         &mut self,
         run: &'r RunRef,
     ) -> sqlx::Result<(Option<i64>, Facts<'r>)> {
-        let known = self.known(run, true).await?;
-        let known = known.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(self.facts_of(run, known))
+        let run_facts = self.run_facts(run, true).await?;
+        let run_facts = run_facts.ok_or(sqlx::Error::RowNotFound)?;
+        Ok(self.facts_of(run, run_facts))
     }
 
     /// Returns the facts of a run to be enqueued, or `None` if its ledger row exists and does not change. Does not lock the row.
-    pub(super) async fn seen<'r>(
+    pub(super) async fn enqueue_facts<'r>(
         &mut self,
         run: &'r RunRef,
     ) -> sqlx::Result<Option<(Option<i64>, Facts<'r>)>> {
-        let known = self.known(run, false).await?;
-        Ok(known.map(|known| self.facts_of(run, known)))
+        let run_facts = self.run_facts(run, false).await?;
+        Ok(run_facts.map(|run_facts| self.facts_of(run, run_facts)))
     }
 
-    fn facts_of<'r>(&self, run: &'r RunRef, known: Known) -> (Option<i64>, Facts<'r>) {
-        let (serial, row) = match known.kept {
-            Some(kept) => (kept.serial, Some(kept.row)),
+    fn facts_of<'r>(&self, run: &'r RunRef, run_facts: RunFacts) -> (Option<i64>, Facts<'r>) {
+        let (serial, row) = match run_facts.stored {
+            Some(stored) => (stored.serial, Some(stored.row)),
             None => (None, None),
         };
         let facts = Facts {
             run,
             row,
-            origin: known.origin,
-            first: known.first,
+            origin: run_facts.origin,
+            first: run_facts.first,
             now: self.now,
             next: self.next(),
-            paused: known.paused,
+            paused: run_facts.paused,
         };
         (serial, facts)
     }
 
-    async fn look_up(
+    async fn look_up_run(
         &mut self,
-        name: &Name,
+        identity: &RunIdentity,
         run: &RunRef,
         locks: bool,
-    ) -> sqlx::Result<Option<Known>> {
-        let asked = row::asked(run);
-        let is_locked = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.is_locked);
+    ) -> sqlx::Result<Option<RunFacts>> {
+        let lookup_key = row::lookup_key(run);
+        let is_locked = |run_facts: &Option<RunFacts>| {
+            run_facts
+                .as_ref()
+                .is_some_and(|run_facts| run_facts.is_locked)
+        };
         if !self
             .runs
-            .get(&asked)
-            .is_some_and(|known| !locks || is_locked(known))
+            .get(&lookup_key)
+            .is_some_and(|run_facts| !locks || is_locked(run_facts))
         {
-            let mut wanted = Wanted::default();
+            let mut fact_query = FactQuery::default();
             match locks {
-                true => wanted.runs.push(run.clone()),
-                false => wanted.seen.push(run.clone()),
+                true => fact_query.runs.push(run.clone()),
+                false => fact_query.enqueued.push(run.clone()),
             }
-            self.read(wanted).await?;
+            self.read(fact_query).await?;
         }
-        let known = self.runs.get(&asked).ok_or(sqlx::Error::RowNotFound)?;
-        let Some(mut known) = known.clone() else {
+        let run_facts = self.runs.get(&lookup_key).ok_or(sqlx::Error::RowNotFound)?;
+        let Some(mut run_facts) = run_facts.clone() else {
             return Ok(None);
         };
-        let own = self.own.runs.get(name);
-        if let Some(kept) = own.or_else(|| self.earlier.runs.get(name)) {
-            known.kept = Some(kept.clone());
+        let job_changes = self.job_changes.runs.get(identity);
+        if let Some(stored) = job_changes.or_else(|| self.earlier_changes.runs.get(identity)) {
+            run_facts.stored = Some(stored.clone());
         }
-        Ok(Some(known))
+        Ok(Some(run_facts))
     }
 
     /// Returns a breadcrumb or its tombstone, including the changes of the transaction's jobs so far.
-    pub(super) async fn breadcrumb(&mut self, id: BreadcrumbId) -> sqlx::Result<Option<Found>> {
+    pub(super) async fn breadcrumb(
+        &mut self,
+        id: BreadcrumbId,
+    ) -> sqlx::Result<Option<StoredBreadcrumb>> {
         let changed = self
-            .own
+            .job_changes
             .replaced
             .get(&id)
-            .or_else(|| self.earlier.replaced.get(&id));
-        if let Some(written) = changed {
-            return Ok(Some(Found {
-                row: (),
-                breadcrumb: Breadcrumb::clone(&written.breadcrumb),
-                deleted: written.is_tombstone,
+            .or_else(|| self.earlier_changes.replaced.get(&id));
+        if let Some(new_version) = changed {
+            return Ok(Some(StoredBreadcrumb {
+                row_id: (),
+                breadcrumb: Breadcrumb::clone(&new_version.breadcrumb),
+                deleted: new_version.is_tombstone,
             }));
         }
         if !self.breadcrumbs.contains_key(&id) {
-            let wanted = Wanted {
+            let fact_query = FactQuery {
                 breadcrumbs: vec![id],
-                ..Wanted::default()
+                ..FactQuery::default()
             };
-            self.read(wanted).await?;
+            self.read(fact_query).await?;
         }
         Ok(self.breadcrumbs.get(&id).cloned().flatten())
     }

@@ -3,6 +3,7 @@ mod builder;
 mod changes;
 mod claim;
 mod column;
+mod commit_position;
 mod connection;
 mod connections;
 mod cursor;
@@ -24,7 +25,6 @@ mod notifying;
 mod outcome;
 mod paused;
 mod pgvector;
-mod place;
 mod positions;
 mod prepared;
 mod progress;
@@ -48,11 +48,11 @@ mod sweep;
 mod table;
 mod task;
 mod tenant;
+mod transaction;
 mod vector_search;
 mod vectors;
 mod workers;
 mod writer;
-mod writing;
 
 pub use builder::{PostgresBuilder, PostgresLimits};
 pub use error::PostgresError;
@@ -70,17 +70,17 @@ use builder::Settings;
 use database::Database;
 use job::Job;
 use log::PostgresEvents;
-use pgvector::{Index, Pgvector};
+use pgvector::{CreateIndex, Pgvector};
 use search::Search;
 use stage::Stage;
-use stats::Count;
+use stats::StatsQuery;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use table::Get;
-use tenant::Named;
+use table::GetBreadcrumb;
+use tenant::TenantHandle;
 use vector_search::VectorSearch;
-use vectors::{Put, Without};
+use vectors::{MissingVectors, PutVectors};
 
 const NAME: &str = "PostgresStore";
 
@@ -145,7 +145,7 @@ const NAME: &str = "PostgresStore";
 /// ```
 pub struct PostgresStore {
     database: Arc<Database>,
-    tenant: Arc<Named>,
+    tenant: Arc<TenantHandle>,
     maintainer: Option<Arc<VectorMaintainer>>,
     id: StoreId,
 }
@@ -192,8 +192,8 @@ impl PostgresStore {
     /// ```
     #[must_use]
     pub fn in_tenant(&self, tenant: &str) -> Self {
-        let named = Named::new(tenant, self.database.recent.of(tenant));
-        Self::handle(Arc::clone(&self.database), Arc::new(named))
+        let handle = TenantHandle::new(tenant, self.database.recent.of(tenant));
+        Self::handle(Arc::clone(&self.database), Arc::new(handle))
     }
 
     /// Returns an event source over the commits of this tenant, made by any process.
@@ -258,7 +258,7 @@ impl PostgresStore {
     /// # }
     /// ```
     pub async fn stats(&self) -> Result<PostgresStats, StoreError> {
-        self.database.read(Count(&self.tenant.name)).await
+        self.database.read(StatsQuery(&self.tenant.name)).await
     }
 
     /// Returns `true` if the store's PostgreSQL schema has tables for vectors. The tables exist if the extension `vector` (pgvector)
@@ -324,9 +324,11 @@ impl PostgresStore {
     /// # }
     /// ```
     pub async fn index_vectors(&self) -> Result<(), StoreError> {
-        let (config, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+        let (config, pgvector) = self
+            .vector_search_parts()
+            .ok_or_else(pgvector::unsupported)?;
         let dimensions = config.config.dimensions();
-        let index = Index {
+        let index = CreateIndex {
             pgvector,
             dimensions,
         };
@@ -372,11 +374,11 @@ impl PostgresStore {
     async fn start(url: &str, settings: Settings) -> Result<Self, PostgresError> {
         let database = Arc::new(Database::connect(url, settings).await?);
         let tenant = "default";
-        let named = Named::new(tenant, database.recent.of(tenant));
-        Ok(Self::handle(database, Arc::new(named)))
+        let handle = TenantHandle::new(tenant, database.recent.of(tenant));
+        Ok(Self::handle(database, Arc::new(handle)))
     }
 
-    fn handle(database: Arc<Database>, tenant: Arc<Named>) -> Self {
+    fn handle(database: Arc<Database>, tenant: Arc<TenantHandle>) -> Self {
         let maintainer = database.maintainers.as_ref();
         let maintainer = maintainer.map(|maintainers| maintainers.of(&tenant.name));
         let id = StoreId::new(Arc::clone(&database.name), Arc::clone(&tenant.name));
@@ -390,7 +392,7 @@ impl PostgresStore {
 
     /// Returns the parts for vector search: the tenant's vector maintenance and the PostgreSQL extension for vectors. Returns `None`
     /// without vector search.
-    fn by_meaning(&self) -> Option<(&Arc<VectorMaintainer>, &Pgvector)> {
+    fn vector_search_parts(&self) -> Option<(&Arc<VectorMaintainer>, &Pgvector)> {
         self.maintainer
             .as_ref()
             .zip(self.database.pgvector.as_ref())
@@ -401,7 +403,7 @@ impl PostgresStore {
             database: Arc::clone(&self.database),
             tenant: Arc::clone(&self.tenant),
             consumer,
-            others: Arc::default(),
+            received_announcements: Arc::default(),
             queried_at: Arc::default(),
         }
     }
@@ -456,7 +458,10 @@ impl BreadcrumbStore for PostgresStore {
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
         let tenant = &self.tenant;
-        self.database.read(Get { tenant, id }).await.map(Arc::new)
+        self.database
+            .read(GetBreadcrumb { tenant, id })
+            .await
+            .map(Arc::new)
     }
 
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
@@ -466,31 +471,33 @@ impl BreadcrumbStore for PostgresStore {
             query,
             connections: &self.database.connections,
         };
-        let (found, expired) = self.database.read(search).await?;
+        let (selected, expired) = self.database.read(search).await?;
         if expired > retention::MANY_EXPIRED {
             sweep::sweep(&self.database, &self.tenant);
         }
-        Ok(found)
+        Ok(selected)
     }
 
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
-        let (maintainer, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
+        let (maintainer, pgvector) = self
+            .vector_search_parts()
+            .ok_or_else(pgvector::unsupported)?;
         let selector = &query.query.selector;
         selector.check().map_err(StoreError::InvalidQuery)?;
         maintainer.catch_up(self);
         let config = &maintainer.config;
-        let Some(to) = config.of_query(&query.text).await? else {
+        let Some(query_vector) = config.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
-        let near = VectorSearch {
+        let search = VectorSearch {
             tenant: &self.tenant,
             query,
-            to: &to,
+            query_vector: &query_vector,
             config,
             pgvector,
             is_indexed: self.database.is_indexed.load(Ordering::Relaxed),
         };
-        self.database.read(near).await
+        self.database.read(search).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed, StoreError> {
@@ -527,8 +534,10 @@ impl VectorStore for PostgresStore {
         after: Timestamp,
         most: usize,
     ) -> Result<UnembeddedPage, StoreError> {
-        let (maintainer, _) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
-        let without = Without {
+        let (maintainer, _) = self
+            .vector_search_parts()
+            .ok_or_else(pgvector::unsupported)?;
+        let without = MissingVectors {
             tenant: &self.tenant,
             model: maintainer.config.model(),
             after,
@@ -538,8 +547,10 @@ impl VectorStore for PostgresStore {
     }
 
     async fn put_vectors(&self, made: Vec<BreadcrumbVector>) -> Result<(), StoreError> {
-        let (maintainer, pgvector) = self.by_meaning().ok_or_else(pgvector::unsupported)?;
-        let put = Put {
+        let (maintainer, pgvector) = self
+            .vector_search_parts()
+            .ok_or_else(pgvector::unsupported)?;
+        let put = PutVectors {
             tenant: Arc::clone(&self.tenant),
             pgvector: pgvector.clone(),
             config: maintainer.config.clone(),

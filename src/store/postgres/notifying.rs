@@ -5,13 +5,13 @@ use uuid::Uuid;
 
 /// State of this process's notifications about new events: none, one being sent, or one being sent and a further one needed.
 #[derive(Debug)]
-pub(super) struct Notifying {
+pub(super) struct NotificationState {
     state: AtomicU8,
     /// ID of this process in the event notifications that it sends. The process ignores received notifications with this ID.
     pub(super) sender: Uuid,
 }
 
-impl Default for Notifying {
+impl Default for NotificationState {
     fn default() -> Self {
         Self {
             state: AtomicU8::new(Self::IDLE),
@@ -20,7 +20,7 @@ impl Default for Notifying {
     }
 }
 
-impl Notifying {
+impl NotificationState {
     const IDLE: u8 = 0;
     const SENDING: u8 = 1;
     /// A notification is being sent, and further events were committed after its start. A further notification must follow.
@@ -40,7 +40,7 @@ impl Notifying {
     }
 
     /// Records that a notification about new events was sent. Returns `true` if a further notification is needed for later events.
-    pub(super) fn again(&self) -> bool {
+    pub(super) fn finish(&self) -> bool {
         let next = |state| match state {
             Self::BEHIND => Self::SENDING,
             _ => Self::IDLE,
@@ -59,14 +59,14 @@ mod tests {
 
     #[test]
     fn events_that_are_committed_during_a_notification_are_announced_by_one_more() {
-        let notifying = Notifying::default();
+        let notifying = NotificationState::default();
         assert!(notifying.begin());
 
         let during = [notifying.begin(), notifying.begin()];
 
         assert_eq!(during, [false, false]);
-        assert!(notifying.again());
-        assert!(!notifying.again());
+        assert!(notifying.finish());
+        assert!(!notifying.finish());
         assert!(notifying.begin(), "the next event is announced at once");
     }
 }

@@ -5,10 +5,10 @@ use super::column::{self, time};
 use super::error::Fault;
 use super::job::Job;
 use super::read::Read;
-use super::tenant::Named;
-use super::writing::Writing;
+use super::tenant::TenantHandle;
+use super::transaction::TenantTransaction;
 use crate::store::PausedExecutor;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use sqlx::{PgConnection, Row as _};
 
 /// Job that pauses an executor. Its result is `false` if the executor is paused already.
@@ -17,8 +17,8 @@ pub(super) struct Pause(pub(super) String);
 impl Job for Pause {
     type Answer = bool;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
-        let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<bool, Fault> {
+        let (tenant, now) = (transaction.tenant.id, transaction.now.as_micros());
         let most = i64::try_from(PausedExecutor::MOST).unwrap_or(i64::MAX);
         // Concurrent transactions do not see each other's rows, so together they can exceed the limit slightly.
         let pause = sqlx::query(
@@ -30,7 +30,7 @@ impl Job for Pause {
             .bind(column::name(&self.0))
             .bind(now)
             .bind(most);
-        let paused = pause.execute(writing.tells()).await?;
+        let paused = pause.execute(transaction.connection_for_changes()).await?;
         if paused.rows_affected() > 0 {
             return Ok(true);
         }
@@ -38,7 +38,7 @@ impl Job for Pause {
             "SELECT count(*) >= $3 AND count(*) FILTER (WHERE p.executor = $2) = 0 FROM ux_paused AS p WHERE p.tenant = $1",
         );
         let is_full = is_full.bind(tenant).bind(column::name(&self.0)).bind(most);
-        match is_full.fetch_one(&mut *writing.connection).await? {
+        match is_full.fetch_one(&mut *transaction.connection).await? {
             true => Err(PausedExecutor::full(NAME).into()),
             false => Ok(false),
         }
@@ -51,17 +51,19 @@ pub(super) struct Resume(pub(super) String);
 impl Job for Resume {
     type Answer = bool;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<bool, Fault> {
         let resume =
             sqlx::query("DELETE FROM ux_paused AS p WHERE p.tenant = $1 AND p.executor = $2");
-        let resume = resume.bind(writing.tenant.id).bind(column::name(&self.0));
-        let resumed = resume.execute(writing.tells()).await?;
+        let resume = resume
+            .bind(transaction.tenant.id)
+            .bind(column::name(&self.0));
+        let resumed = resume.execute(transaction.connection_for_changes()).await?;
         Ok(resumed.rows_affected() > 0)
     }
 }
 
 /// Read of the tenant's paused executors in the order of their IDs.
-pub(super) struct AllPaused<'t>(pub(super) &'t Named);
+pub(super) struct AllPaused<'t>(pub(super) &'t TenantHandle);
 
 impl Read for AllPaused<'_> {
     type Answer = Vec<PausedExecutor>;
@@ -70,7 +72,11 @@ impl Read for AllPaused<'_> {
         Some(&self.0.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        _: &StoreClock,
+    ) -> Result<Self::Answer, Fault> {
         let Some(tenant) = self.0.id(&mut *connection).await? else {
             return Ok(Vec::new());
         };

@@ -6,7 +6,7 @@ use super::error::{ConnectFault, Fault, PostgresError};
 use super::read::Read;
 use crate::error::Chain;
 use crate::store::StoreError;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 const MOST_DIMENSIONS: usize = 2_000;
 
 /// Interval at which to check whether another process has created the vector index.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 
 /// SQL that takes the lock for the creation of the PostgreSQL extension `vector`. All stores of a database share the extension.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('universal-executor vector', 0))";
@@ -41,7 +41,7 @@ pub(super) struct Pgvector {
     /// Quoted name of the PostgreSQL schema with the types and operators of the extension.
     pub(super) schema: String,
     /// If `true`, a scan of the vector index can continue until it has found enough rows (pgvector 0.8 or later).
-    pub(super) iterates: bool,
+    pub(super) supports_iteration: bool,
 }
 
 /// Finds or creates the tables for vectors of breadcrumbs. Returns `None` if that is impossible and no embedder is configured. Several
@@ -50,15 +50,17 @@ pub(super) async fn prepare(
     connection: &mut PgConnection,
     settings: &Settings,
 ) -> Result<Option<Pgvector>, PostgresError> {
-    let found = if settings.vectors {
-        make_tables(connection).await.map_err(PostgresError::from)
+    let pgvector = if settings.vectors {
+        find_or_create_tables(connection)
+            .await
+            .map_err(PostgresError::from)
     } else {
         Err(PostgresError::NoVectors(
             "the store was configured with `without_vectors`".into(),
         ))
     };
-    match found {
-        Ok(found) => Ok(Some(found)),
+    match pgvector {
+        Ok(pgvector) => Ok(Some(pgvector)),
         Err(error) if settings.embeddings.is_none() => {
             tracing::debug!(error = %Chain(&error), "the schema has no tables for vectors; vector search is not available");
             Ok(None)
@@ -69,38 +71,38 @@ pub(super) async fn prepare(
     }
 }
 
-async fn make_tables(connection: &mut PgConnection) -> Result<Pgvector, ConnectFault> {
-    let found = find(connection).await?;
-    if let Some(found) = found
+async fn find_or_create_tables(connection: &mut PgConnection) -> Result<Pgvector, ConnectFault> {
+    let pgvector = find(connection).await?;
+    if let Some(pgvector) = pgvector
         && has_tables(connection).await?
     {
-        return Ok(found);
+        return Ok(pgvector);
     }
-    let is_there = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'";
-    let is_there = sqlx::query(is_there).fetch_optional(&mut *connection);
-    if is_there.await?.is_none() {
+    let is_available = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'";
+    let is_available = sqlx::query(is_available).fetch_optional(&mut *connection);
+    if is_available.await?.is_none() {
         let reason =
             "the extension `vector` (pgvector) is not installed on the PostgreSQL server".into();
         return Err(PostgresError::NoVectors(reason).into());
     }
     let mut transaction = connection.begin().await?;
     sqlx::query(LOCK).execute(&mut *transaction).await?;
-    let found = match find(&mut transaction).await? {
-        Some(found) => found,
+    let pgvector = match find(&mut transaction).await? {
+        Some(pgvector) => pgvector,
         None => {
             // Other stores of the database use the extension too, so it is created in a schema that outlives this store.
             let create = "CREATE EXTENSION vector WITH SCHEMA public";
             sqlx::raw_sql(create).execute(&mut *transaction).await?;
-            let found = find(&mut transaction).await?;
-            found.ok_or(sqlx::Error::RowNotFound)?
+            let pgvector = find(&mut transaction).await?;
+            pgvector.ok_or(sqlx::Error::RowNotFound)?
         }
     };
     if !has_tables(&mut transaction).await? {
-        let tables = AssertSqlSafe(tables(&found.schema));
+        let tables = AssertSqlSafe(tables(&pgvector.schema));
         sqlx::raw_sql(tables).execute(&mut *transaction).await?;
     }
     transaction.commit().await?;
-    Ok(found)
+    Ok(pgvector)
 }
 
 async fn has_tables(connection: &mut PgConnection) -> sqlx::Result<bool> {
@@ -108,16 +110,16 @@ async fn has_tables(connection: &mut PgConnection) -> sqlx::Result<bool> {
 }
 
 async fn find(connection: &mut PgConnection) -> sqlx::Result<Option<Pgvector>> {
-    let found: Option<(String, String)> =
+    let extension: Option<(String, String)> =
         sqlx::query_as(EXTENSION).fetch_optional(connection).await?;
-    Ok(found.map(|(schema, version)| Pgvector {
+    Ok(extension.map(|(schema, version)| Pgvector {
         schema,
-        iterates: iterates(&version),
+        supports_iteration: supports_iteration(&version),
     }))
 }
 
 /// Returns `true` if a version of pgvector can continue an index scan until it has found enough rows (0.8 or later).
-fn iterates(version: &str) -> bool {
+fn supports_iteration(version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0_u32));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= (0, 8)
@@ -143,12 +145,12 @@ fn tables(schema: &str) -> String {
 
 /// Creation of the PostgreSQL index for vectors with one number of dimensions. Does nothing if the index exists. Writes and deletions
 /// continue meanwhile.
-pub(super) struct Index<'p> {
+pub(super) struct CreateIndex<'p> {
     pub(super) pgvector: &'p Pgvector,
     pub(super) dimensions: usize,
 }
 
-impl Read for Index<'_> {
+impl Read for CreateIndex<'_> {
     type Answer = ();
     const TAKES_LONG: bool = true;
 
@@ -156,7 +158,7 @@ impl Read for Index<'_> {
         None
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
+    async fn run(&self, connection: &mut PgConnection, _: &StoreClock) -> Result<(), Fault> {
         if !(1..=MOST_DIMENSIONS).contains(&self.dimensions) {
             let reason = format!(
                 "cannot create a vector index with {} dimensions: pgvector supports 1 to {MOST_DIMENSIONS}; search without an index",
@@ -174,10 +176,10 @@ impl Read for Index<'_> {
             {
                 break;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
         // The creation waits for all running transactions, however long they take.
-        let patience: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
+        let wait_timeout: String = sqlx::query_scalar("SELECT current_setting('lock_timeout')")
             .fetch_one(&mut *connection)
             .await?;
         for sql in [
@@ -187,17 +189,17 @@ impl Read for Index<'_> {
                 name(self.dimensions)
             ),
             self.create(),
-            format!("SET lock_timeout = '{patience}'"),
+            format!("SET lock_timeout = '{wait_timeout}'"),
             INDEX_UNLOCK.to_owned(),
         ] {
-            let done = sqlx::raw_sql(AssertSqlSafe(sql));
-            done.execute(&mut *connection).await?;
+            let statement = sqlx::raw_sql(AssertSqlSafe(sql));
+            statement.execute(&mut *connection).await?;
         }
         Ok(())
     }
 }
 
-impl Index<'_> {
+impl CreateIndex<'_> {
     fn create(&self) -> String {
         let (name, n, schema) = (
             name(self.dimensions),
@@ -242,10 +244,10 @@ mod tests {
     #[test]
     fn versions_are_compared_by_their_numbers() {
         for version in ["0.8.0", "0.10", "1.0.0", "1"] {
-            assert!(iterates(version), "{version}");
+            assert!(supports_iteration(version), "{version}");
         }
         for version in ["0.7.4", "0.4.4", "", "new"] {
-            assert!(!iterates(version), "{version}");
+            assert!(!supports_iteration(version), "{version}");
         }
     }
 }

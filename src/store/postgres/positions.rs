@@ -3,9 +3,9 @@
 use super::column;
 use super::error::Fault;
 use super::read::Read;
-use super::tenant::{Named, clock};
+use super::tenant::{TenantHandle, clock};
 use crate::store::SavedPosition;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use sqlx::{PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Write that saves a runtime's event position for each executor, and deletes the least recently saved positions beyond the
 /// limit.
 pub(super) struct SavePositions {
-    pub(super) tenant: Arc<Named>,
+    pub(super) tenant: Arc<TenantHandle>,
     /// Executor IDs and the event positions to save, sorted and without duplicates, so that two workers lock the rows in the same order.
     pub(super) positions: Vec<(Arc<str>, Vec<u8>)>,
 }
@@ -25,7 +25,7 @@ impl Read for SavePositions {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<(), Fault> {
+    async fn run(&self, connection: &mut PgConnection, clock: &StoreClock) -> Result<(), Fault> {
         let tenant = self.tenant.id_or_new(&mut *connection).await?;
         let executors = self.positions.iter().map(|(executor, _)| &**executor);
         let positions: Vec<&[u8]> = self.positions.iter().map(|(_, bytes)| &**bytes).collect();
@@ -43,7 +43,7 @@ impl Read for SavePositions {
         ));
         let others = SavedPosition::MOST.saturating_sub(self.positions.len());
         save.bind(tenant)
-            .bind(clock.held())
+            .bind(clock.stopped_at())
             .bind(clock.shift())
             .bind(column::names(executors))
             .bind(positions)
@@ -55,29 +55,33 @@ impl Read for SavePositions {
 }
 
 /// Read of the saved event position of each executor, in the order of `executors`.
-pub(super) struct Positions<'t> {
-    pub(super) tenant: &'t Named,
+pub(super) struct ReadPositions<'t> {
+    pub(super) tenant: &'t TenantHandle,
     pub(super) executors: &'t [Arc<str>],
 }
 
-impl Read for Positions<'_> {
+impl Read for ReadPositions<'_> {
     type Answer = Vec<Option<Vec<u8>>>;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
-        let mut found: HashMap<String, Vec<u8>> = HashMap::new();
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        _: &StoreClock,
+    ) -> Result<Self::Answer, Fault> {
+        let mut saved: HashMap<String, Vec<u8>> = HashMap::new();
         let names = column::names(self.executors.iter().map(|executor| &**executor));
         if let Some(tenant) = self.tenant.id(&mut *connection).await? {
             let all = sqlx::query(
                 "SELECT executor, position FROM ux_positions WHERE tenant = $1 AND executor = ANY ($2)",
             );
             for row in all.bind(tenant).bind(&names).fetch_all(connection).await? {
-                found.insert(row.try_get(0)?, row.try_get(1)?);
+                saved.insert(row.try_get(0)?, row.try_get(1)?);
             }
         }
-        Ok(names.iter().map(|name| found.get(name).cloned()).collect())
+        Ok(names.iter().map(|name| saved.get(name).cloned()).collect())
     }
 }

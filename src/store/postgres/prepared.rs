@@ -6,7 +6,7 @@
 
 use super::column::{self, Id, literal};
 use crate::model::BreadcrumbId;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use futures::TryStreamExt as _;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Either, PgConnection};
@@ -37,9 +37,13 @@ pub(super) const PLANNED_ONCE: &str = "SET LOCAL plan_cache_mode = force_generic
 
 /// Formats the SQL parameters `$2` and `$3` of [`clock`](super::tenant::clock). `$2` is the time at which a test has stopped the store's
 /// clock, or `NULL`. `$3` is the time that tests have added to the clock.
-pub(super) fn time(time: &Time) -> String {
-    let held = time.held().map(|held| held.to_string());
-    format!("{}, {}", held.as_deref().unwrap_or("NULL"), time.shift())
+pub(super) fn time(time: &StoreClock) -> String {
+    let stopped_at = time.stopped_at().map(|stopped_at| stopped_at.to_string());
+    format!(
+        "{}, {}",
+        stopped_at.as_deref().unwrap_or("NULL"),
+        time.shift()
+    )
 }
 
 pub(super) fn id(id: impl Into<Id>) -> String {

@@ -8,40 +8,40 @@ use tokio::sync::watch;
 /// Number of abandoned jobs (store operations) of each tenant. An abandoned job has no caller any more. Reads wait for these jobs, so that
 /// they see the state before or after each job, and that state remains.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Progress(watch::Sender<HashMap<Arc<str>, usize>>);
+pub(super) struct AbandonedJobs(watch::Sender<HashMap<Arc<str>, usize>>);
 
-impl Progress {
+impl AbandonedJobs {
     /// Waits until the tenant's jobs (store operations) whose callers no longer wait have ended.
-    pub(super) async fn settled(&self, tenant: &str) {
+    pub(super) async fn wait_for_abandoned_jobs(&self, tenant: &str) {
         if self.0.borrow().contains_key(tenant) {
-            let mut left = self.0.subscribe();
+            let mut receiver = self.0.subscribe();
             // `self` holds the sender, so the channel stays open.
-            drop(left.wait_for(|left| !left.contains_key(tenant)).await);
+            drop(receiver.wait_for(|jobs| !jobs.contains_key(tenant)).await);
         }
     }
 
     /// Registers a tenant's job (store operation), so that the job counts as abandoned when its caller stops waiting. Returns a
     /// guard for the waiting caller and a guard for the job.
-    pub(super) fn begin(&self, tenant: &Arc<str>) -> (Waiting, Working) {
-        let job = Job {
-            fate: Arc::new(AtomicU8::new(GOES_ON)),
+    pub(super) fn begin(&self, tenant: &Arc<str>) -> (CallerGuard, JobGuard) {
+        let job = TrackedJob {
+            state: Arc::new(AtomicU8::new(RUNNING)),
             tenant: Arc::clone(tenant),
-            progress: self.clone(),
+            abandoned_jobs: self.clone(),
         };
-        (Waiting(job.clone()), Working(job))
+        (CallerGuard(job.clone()), JobGuard(job))
     }
 
     fn add(&self, tenant: &Arc<str>) {
         self.0
-            .send_modify(|left| *left.entry(Arc::clone(tenant)).or_default() += 1);
+            .send_modify(|jobs| *jobs.entry(Arc::clone(tenant)).or_default() += 1);
     }
 
-    fn take(&self, tenant: &str) {
-        self.0.send_modify(|left| {
-            if let Some(jobs) = left.get_mut(tenant) {
-                *jobs -= 1;
-                if *jobs == 0 {
-                    left.remove(tenant);
+    fn remove(&self, tenant: &str) {
+        self.0.send_modify(|jobs| {
+            if let Some(count) = jobs.get_mut(tenant) {
+                *count -= 1;
+                if *count == 0 {
+                    jobs.remove(tenant);
                 }
             }
         });
@@ -49,45 +49,46 @@ impl Progress {
 }
 
 #[derive(Clone)]
-struct Job {
-    fate: Arc<AtomicU8>,
+struct TrackedJob {
+    state: Arc<AtomicU8>,
     tenant: Arc<str>,
-    progress: Progress,
+    abandoned_jobs: AbandonedJobs,
 }
 
-const GOES_ON: u8 = 0;
-const LEFT: u8 = 1;
+const RUNNING: u8 = 0;
+const ABANDONED: u8 = 1;
 const ENDED: u8 = 2;
 
 /// Guard that lives as long as the caller of a store operation waits for its result.
-pub(super) struct Waiting(Job);
+pub(super) struct CallerGuard(TrackedJob);
 
-impl Drop for Waiting {
+impl Drop for CallerGuard {
     fn drop(&mut self) {
-        let Job {
-            fate,
+        let TrackedJob {
+            state,
             tenant,
-            progress,
+            abandoned_jobs,
         } = &self.0;
-        if fate.load(Ordering::SeqCst) == ENDED {
+        if state.load(Ordering::SeqCst) == ENDED {
             return;
         }
         // The job is counted before it can end, because its guard removes only a counted job.
-        progress.add(tenant);
-        let left = fate.compare_exchange(GOES_ON, LEFT, Ordering::SeqCst, Ordering::SeqCst);
-        if left.is_err() {
-            progress.take(tenant);
+        abandoned_jobs.add(tenant);
+        let abandoned =
+            state.compare_exchange(RUNNING, ABANDONED, Ordering::SeqCst, Ordering::SeqCst);
+        if abandoned.is_err() {
+            abandoned_jobs.remove(tenant);
         }
     }
 }
 
 /// Guard that lives as long as a job (store operation) runs, with or without a waiting caller.
-pub(super) struct Working(Job);
+pub(super) struct JobGuard(TrackedJob);
 
-impl Drop for Working {
+impl Drop for JobGuard {
     fn drop(&mut self) {
-        if self.0.fate.swap(ENDED, Ordering::SeqCst) == LEFT {
-            self.0.progress.take(&self.0.tenant);
+        if self.0.state.swap(ENDED, Ordering::SeqCst) == ABANDONED {
+            self.0.abandoned_jobs.remove(&self.0.tenant);
         }
     }
 }
@@ -98,19 +99,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_waits_only_for_abandoned_jobs_of_its_tenant() {
-        let (progress, tenant) = (Progress::default(), Arc::from("one"));
-        let (waiting, working) = progress.begin(&tenant);
-        progress.settled("one").await;
+        let (abandoned_jobs, tenant) = (AbandonedJobs::default(), Arc::from("one"));
+        let (caller_guard, job_guard) = abandoned_jobs.begin(&tenant);
+        abandoned_jobs.wait_for_abandoned_jobs("one").await;
 
-        drop(waiting);
+        drop(caller_guard);
 
-        assert!(futures::poll!(std::pin::pin!(progress.settled("one"))).is_pending());
-        progress.settled("two").await;
-        drop(working);
-        progress.settled("one").await;
-        let (waiting, working) = progress.begin(&tenant);
-        drop(working);
-        drop(waiting);
-        progress.settled("one").await;
+        assert!(
+            futures::poll!(std::pin::pin!(
+                abandoned_jobs.wait_for_abandoned_jobs("one")
+            ))
+            .is_pending()
+        );
+        abandoned_jobs.wait_for_abandoned_jobs("two").await;
+        drop(job_guard);
+        abandoned_jobs.wait_for_abandoned_jobs("one").await;
+        let (caller_guard, job_guard) = abandoned_jobs.begin(&tenant);
+        drop(job_guard);
+        drop(caller_guard);
+        abandoned_jobs.wait_for_abandoned_jobs("one").await;
     }
 }

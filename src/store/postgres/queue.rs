@@ -2,9 +2,9 @@
 
 use super::column::{self, Id};
 use super::prepared;
-use super::row::{self, Line, Name};
+use super::row::{self, OrderingKey, RunIdentity};
 use super::tenant::clock;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use crate::store::row::out_of_order_bit;
 use crate::store::{Lease, RunState};
 use sqlx::{PgConnection, Row as _};
@@ -23,36 +23,40 @@ pub(super) fn statement() -> &'static str {
 }
 
 /// Returns the SQL statement that marks the first run of each ordering key as claimable (its head).
-pub(super) fn promote(tenant: i64, lines: &BTreeSet<Line>) -> String {
-    let executors = prepared::names(lines.iter().map(|(executor, _)| &**executor));
-    let names = prepared::names(lines.iter().map(|(_, line)| &**line));
+pub(super) fn promote(tenant: i64, ordering_keys: &BTreeSet<OrderingKey>) -> String {
+    let executors = prepared::names(ordering_keys.iter().map(|(executor, _)| &**executor));
+    let names = prepared::names(
+        ordering_keys
+            .iter()
+            .map(|(_, ordering_key)| &**ordering_key),
+    );
     format!("EXECUTE ux_promote ({tenant}, {executors}, {names})")
 }
 
 /// A lease of a run, identified by its run, token and epoch.
-pub(super) type Held = (Name, u64, u32);
+pub(super) type LeaseKey = (RunIdentity, u64, u32);
 
-pub(super) fn held(lease: &Lease) -> Held {
-    (row::name(&lease.run), lease.token, lease.epoch)
+pub(super) fn lease_key(lease: &Lease) -> LeaseKey {
+    (row::identity(&lease.run), lease.token, lease.epoch)
 }
 
 /// Returns the values that `of` reads from the leases, as an array for an SQL parameter.
-fn all<T>(leases: &BTreeMap<Held, i64>, of: impl Fn(&Held) -> T) -> Vec<T> {
+fn all<T>(leases: &BTreeMap<LeaseKey, i64>, of: impl Fn(&LeaseKey) -> T) -> Vec<T> {
     leases.keys().map(of).collect()
 }
 
 /// For each lost lease, records in the run's ledger row that the lease's former owner is alive.
 /// [`RunRow::record_live_owner`](crate::store::row::RunRow::record_live_owner) does the same for one ledger row.
-pub(super) async fn owners_live(
+pub(super) async fn record_live_owners(
     connection: &mut PgConnection,
     tenant: i64,
     lost: &[Lease],
 ) -> sqlx::Result<()> {
-    let lost: BTreeMap<Held, i64> = lost.iter().map(|lease| (held(lease), 0)).collect();
+    let lost: BTreeMap<LeaseKey, i64> = lost.iter().map(|lease| (lease_key(lease), 0)).collect();
     if lost.is_empty() {
         return Ok(());
     }
-    let note = sqlx::query(
+    let update = sqlx::query(
         "UPDATE ux_runs AS r SET abandoned = r.token - u.token - 1
          FROM (SELECT k.serial, l.epoch, max(l.token) AS token
              FROM unnest($2::uuid[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[])
@@ -62,7 +66,7 @@ pub(super) async fn owners_live(
                  AND s.executor = l.executor LIMIT 1) AS k GROUP BY k.serial, l.epoch) AS u
          WHERE r.serial = u.serial AND r.epoch = u.epoch AND r.token > u.token AND r.abandoned >= r.token - u.token",
     );
-    let note = note
+    let update = update
         .bind(tenant)
         .bind(all(&lost, |((_, trigger, _), ..)| Id::from(*trigger)))
         .bind(all(&lost, |((.., version), ..)| version.cast_signed()))
@@ -71,7 +75,7 @@ pub(super) async fn owners_live(
         }))
         .bind(all(&lost, |(_, token, _)| token.cast_signed()))
         .bind(all(&lost, |(.., epoch)| i64::from(*epoch)));
-    note.execute(connection).await.map(drop)
+    update.execute(connection).await.map(drop)
 }
 
 /// Extends leases of runs, so that each lease ends one lease duration after now. Returns the leases that are still the newest of their
@@ -79,14 +83,14 @@ pub(super) async fn owners_live(
 pub(super) async fn extend(
     connection: &mut PgConnection,
     tenant: i64,
-    time: &Time,
+    time: &StoreClock,
     leases: &[Lease],
-) -> sqlx::Result<HashSet<Held>> {
+) -> sqlx::Result<HashSet<LeaseKey>> {
     // One statement can change a row only once, so duplicates are removed; the last length applies. Sorted rows prevent deadlocks.
     let leases = leases
         .iter()
-        .map(|lease| (held(lease), row::micros(lease.run.lease)));
-    let leases: BTreeMap<Held, i64> = leases.collect();
+        .map(|lease| (lease_key(lease), row::micros(lease.run.lease)));
+    let leases: BTreeMap<LeaseKey, i64> = leases.collect();
     let extend = sqlx::query(concat!(
         "UPDATE ux_runs AS r SET due = ",
         clock!(),
@@ -100,7 +104,7 @@ pub(super) async fn extend(
     ));
     let extend = extend
         .bind(tenant)
-        .bind(time.held())
+        .bind(time.stopped_at())
         .bind(time.shift())
         .bind(RunState::Running.number())
         .bind(all(&leases, |((_, trigger, _), ..)| Id::from(*trigger)))
@@ -114,12 +118,12 @@ pub(super) async fn extend(
     let mut extended = HashSet::new();
     for row in extend.fetch_all(connection).await? {
         let executor = column::of_name(row.try_get(0)?);
-        let name = (
+        let identity = (
             executor.into(),
             column::id(&row, 1)?,
             column::number(&row, 2)?,
         );
-        extended.insert((name, column::number(&row, 3)?, column::count(&row, 4)?));
+        extended.insert((identity, column::number(&row, 3)?, column::count(&row, 4)?));
     }
     Ok(extended)
 }

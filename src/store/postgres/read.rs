@@ -2,7 +2,7 @@
 
 use super::error::Fault;
 use super::session::Session;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use sqlx::PgConnection;
 
 /// A read from PostgreSQL, or an idempotent write in one SQL statement. It is retried after a transient error.
@@ -21,12 +21,12 @@ pub(super) trait Read: Send + Sync {
     fn tenant(&self) -> Option<&str>;
 
     /// Receives the PostgreSQL session of the read's next attempt. Called only if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
-    fn over(&self, _session: Session) {}
+    fn set_session(&self, _session: Session) {}
 
     /// Runs the read (or idempotent write) once over a PostgreSQL connection.
     fn run(
         &self,
         connection: &mut PgConnection,
-        time: &Time,
+        time: &StoreClock,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 }

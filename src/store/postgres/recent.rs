@@ -1,7 +1,7 @@
 //! The newest events that this process committed. Subscribers in this process read them without a query.
 
 use crate::model::Event;
-use crate::store::durable::events::{PAGE, Page};
+use crate::store::durable::events::{EventPage, PAGE};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -11,15 +11,15 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// Durable events of one tenant that this process committed recently, by position. The events of other processes are missing.
 #[derive(Debug, Default)]
-pub(super) struct Recent(Mutex<Events>);
+pub(super) struct RecentEvents(Mutex<RetainedEvents>);
 
 /// The newest events in memory of each tenant that has a store handle.
 #[derive(Debug, Default)]
-pub(super) struct Tenants(Mutex<HashMap<Box<str>, Weak<Recent>>>);
+pub(super) struct RecentEventsByTenant(Mutex<HashMap<Box<str>, Weak<RecentEvents>>>);
 
-impl Tenants {
+impl RecentEventsByTenant {
     /// Returns the recent events in memory of a tenant, which its store handles share.
-    pub(super) fn of(&self, tenant: &str) -> Arc<Recent> {
+    pub(super) fn of(&self, tenant: &str) -> Arc<RecentEvents> {
         let mut tenants = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(recent) = tenants.get(tenant).and_then(Weak::upgrade) {
             return recent;
@@ -32,23 +32,23 @@ impl Tenants {
 }
 
 #[derive(Debug, Default)]
-struct Events {
+struct RetainedEvents {
     /// If `true`, the tenant's events have had a subscriber, and the store retains committed events in memory.
-    is_read: bool,
+    has_subscriber: bool,
     by_position: BTreeMap<u64, (Event, usize)>,
     bytes: usize,
 }
 
-impl Recent {
+impl RecentEvents {
     /// Retains the tenant's committed events in memory from now on.
-    pub(super) fn keep(&self) {
-        self.lock().is_read = true;
+    pub(super) fn start_retaining(&self) {
+        self.lock().has_subscriber = true;
     }
 
     /// Adds the events of a durable commit to the events in memory. `last` is the position of the last event.
     pub(super) fn add(&self, last: u64, events: Vec<Event>) {
         let mut recent = self.lock();
-        if !recent.is_read {
+        if !recent.has_subscriber {
             return;
         }
         for (position, event) in (1..=last).rev().zip(events.into_iter().rev()) {
@@ -79,7 +79,7 @@ impl Recent {
 
     /// Returns at most one page of the events in memory, from position `from` up to the first gap. Returns `None` if the event at `from`
     /// is missing.
-    pub(super) fn page(&self, from: u64) -> Option<Page> {
+    pub(super) fn page(&self, from: u64) -> Option<EventPage> {
         let recent = self.lock();
         let most = usize::try_from(PAGE).unwrap_or_default();
         let next = recent.by_position.range(from..).zip(from..).take(most);
@@ -89,7 +89,7 @@ impl Recent {
             .collect();
         let (last, _) = events.back()?;
         let (newest, _) = recent.by_position.last_key_value()?;
-        Some(Page {
+        Some(EventPage {
             first: from,
             last: *newest.max(last),
             events,
@@ -98,7 +98,7 @@ impl Recent {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Events> {
+    fn lock(&self) -> MutexGuard<'_, RetainedEvents> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -120,15 +120,15 @@ mod tests {
         vec![Event::created(&note); number]
     }
 
-    fn positions(page: Option<Page>) -> Vec<u64> {
+    fn positions(page: Option<EventPage>) -> Vec<u64> {
         let events = page.map(|page| page.events).unwrap_or_default();
         events.into_iter().map(|(position, _)| position).collect()
     }
 
     #[test]
     fn a_page_ends_before_the_first_missing_event() {
-        let recent = Recent::default();
-        recent.keep();
+        let recent = RecentEvents::default();
+        recent.start_retaining();
         // A later commit can be recorded first.
         recent.add(9, events(2));
         recent.add(6, events(3));
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn handles_of_a_tenant_share_their_events() {
-        let tenants = Tenants::default();
+        let tenants = RecentEventsByTenant::default();
         let (one, other) = (tenants.of("one"), tenants.of("other"));
         let again = tenants.of("one");
-        one.keep();
+        one.start_retaining();
         one.add(1, events(1));
 
         assert!(again.page(1).is_some());
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn events_that_retention_removed_are_dropped() {
-        let recent = Recent::default();
-        recent.keep();
+        let recent = RecentEvents::default();
+        recent.start_retaining();
         recent.add(9, events(9));
 
         recent.forget_before(4);
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn a_page_has_a_limited_number_of_events() {
-        let recent = Recent::default();
-        recent.keep();
+        let recent = RecentEvents::default();
+        recent.start_retaining();
         recent.add(100, events(100));
 
         assert_eq!(positions(recent.page(1)), (1..=64).collect::<Vec<_>>());
@@ -179,10 +179,10 @@ mod tests {
 
     #[test]
     fn the_oldest_events_are_dropped_and_none_are_retained_before_the_first_reader() {
-        let recent = Recent::default();
+        let recent = RecentEvents::default();
         recent.add(1, events(1));
         assert!(recent.page(1).is_none());
-        recent.keep();
+        recent.start_retaining();
 
         recent.add(300, events(300));
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An executor ID, and the key that makes a request to the executor idempotent.
-pub(super) type Key = (Arc<str>, Arc<str>);
+pub(super) type RequestKey = (Arc<str>, Arc<str>);
 
 /// SQL that each connection prepares to look up request keys.
 pub(super) const FIND: &str = "
@@ -33,7 +33,7 @@ pub(super) fn limit(limits: &PostgresLimits) -> usize {
 }
 
 /// Returns the SQL statement that looks up request keys.
-pub(super) fn read(tenant: i64, keys: &BTreeSet<Key>) -> String {
+pub(super) fn read(tenant: i64, keys: &BTreeSet<RequestKey>) -> String {
     format!(
         "EXECUTE ux_requested ({tenant}, {}, {})",
         prepared::names(keys.iter().map(|(executor, _)| &**executor)),
@@ -43,26 +43,26 @@ pub(super) fn read(tenant: i64, keys: &BTreeSet<Key>) -> String {
 
 /// Sets the record of each request key in `keys` from `rows`, the result of the key lookup.
 pub(super) fn add(
-    keys: &mut BTreeMap<Key, Option<RecordedKey>>,
+    keys: &mut BTreeMap<RequestKey, Option<RecordedKey>>,
     rows: &[PgRow],
 ) -> sqlx::Result<()> {
-    let mut found = BTreeMap::new();
+    let mut matches = BTreeMap::new();
     for row in rows {
         let recorded = RecordedKey {
             id: id(row, 1)?,
             version: number(row, 2)?,
             digest: row.try_get(3)?,
         };
-        found.insert(number(row, 0)?, recorded);
+        matches.insert(number(row, 0)?, recorded);
     }
-    for (place, recorded) in (1..).zip(keys.values_mut()) {
-        *recorded = found.remove(&place);
+    for (number, recorded) in (1..).zip(keys.values_mut()) {
+        *recorded = matches.remove(&number);
     }
     Ok(())
 }
 
 /// Adds the insertion of new request keys to an SQL statement. The statement fails if another transaction has recorded one of the keys.
-pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, RecordedKey>) {
+pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<RequestKey, RecordedKey>) {
     if keys.is_empty() {
         return;
     }
@@ -70,7 +70,10 @@ pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<Key, RecordedKey
         ", recorded AS (INSERT INTO ux_requests (executor, request_key, trigger_id, version, digest, checked_at, tenant)
              SELECT u.executor, u.request_key, u.trigger_id, u.version, u.digest, t.base, t.id FROM t CROSS JOIN ",
     );
-    fn all<T>(keys: &BTreeMap<Key, RecordedKey>, of: impl Fn((&Key, &RecordedKey)) -> T) -> Vec<T> {
+    fn all<T>(
+        keys: &BTreeMap<RequestKey, RecordedKey>,
+        of: impl Fn((&RequestKey, &RecordedKey)) -> T,
+    ) -> Vec<T> {
         keys.iter().map(of).collect()
     }
     let columns = vec![

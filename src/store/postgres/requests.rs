@@ -2,13 +2,13 @@
 //! its changes. If another transaction records a key first, the transaction is repeated and finds the key.
 
 use super::NAME;
+use super::commit_position::CommitPosition;
 use super::error::Fault;
-use super::facts::Wanted;
+use super::facts::FactQuery;
 use super::job::Job;
-use super::place::Place;
-use super::request_keys::{Key, limit};
+use super::request_keys::{RequestKey, limit};
 use super::stage::create;
-use super::writing::{Counters, Writing};
+use super::transaction::{Counters, TenantTransaction};
 use crate::store::request::{RecordedKey, ValidRequest};
 use crate::store::{Requested, StoreError};
 use sqlx::Row as _;
@@ -42,109 +42,116 @@ impl Job for Request {
     /// keys.
     type Answer = (Result<Requested, StoreError>, bool);
 
-    fn wants(&self, wanted: &mut Wanted) {
-        wanted.requests.insert(self.0.name());
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        fact_query.requests.insert(self.0.name());
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<Self::Answer, Fault> {
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<Self::Answer, Fault> {
         let request = &self.0;
         let name = request.name();
-        if let Some(recorded) = writing.requested(&name).await? {
+        if let Some(recorded) = transaction.requested(&name).await? {
             return Ok((Ok(request.answer(&recorded)?), false));
         }
-        if is_full(writing) {
-            let limit = limit(writing.limits);
-            let full = writing.full(ValidRequest::full(NAME, limit));
-            if writing.counters == Counters::Exceeded {
+        if is_full(transaction) {
+            let limit = limit(transaction.limits);
+            let full = transaction.limit_error(ValidRequest::full(NAME, limit));
+            if transaction.counters == Counters::Exceeded {
                 return Err(full.into());
             }
-            make_room(writing).await?;
-            if is_full(writing) {
+            delete_old_keys(transaction).await?;
+            if is_full(transaction) {
                 return Ok((Err(full), false));
             }
         }
         let (breadcrumb, has_expired) =
-            match create(writing, None, request.breadcrumb.clone()).await {
+            match create(transaction, None, request.breadcrumb.clone()).await {
                 // The transaction must keep the checks of old keys.
-                Err(Fault::Refused(error)) if writing.has_swept_keys && writing.forget() => {
+                Err(Fault::Refused(error))
+                    if transaction.has_swept_keys && transaction.discard_job() =>
+                {
                     return Ok((Err(error), false));
                 }
                 created => created?,
             };
-        writing.record(name, request.recorded(&breadcrumb));
+        transaction.record(name, request.recorded(&breadcrumb));
         Ok((Ok(Requested::Created { breadcrumb }), has_expired))
     }
 
-    fn settle((requested, _): &mut Self::Answer, place: &Place) {
+    fn finalize_times((requested, _): &mut Self::Answer, commit_position: &CommitPosition) {
         if let Ok(Requested::Created { breadcrumb }) = requested {
-            place.settle(breadcrumb);
+            commit_position.finalize_times(breadcrumb);
         }
     }
 }
 
-fn is_full(writing: &Writing<'_>) -> bool {
-    let keys = usize::try_from(writing.tenant.requests).unwrap_or_default();
-    keys >= limit(writing.limits)
+fn is_full(transaction: &TenantTransaction<'_>) -> bool {
+    let keys = usize::try_from(transaction.tenant.requests).unwrap_or_default();
+    keys >= limit(transaction.limits)
 }
 
-impl Writing<'_> {
+impl TenantTransaction<'_> {
     /// Returns the record of a request key. The function also finds the keys that this transaction adds.
-    async fn requested(&mut self, key: &Key) -> sqlx::Result<Option<RecordedKey>> {
-        let own = self.own.requests.get(key);
-        if let Some(recorded) = own.or_else(|| self.earlier.requests.get(key)) {
+    async fn requested(&mut self, key: &RequestKey) -> sqlx::Result<Option<RecordedKey>> {
+        let job_changes = self.job_changes.requests.get(key);
+        if let Some(recorded) = job_changes.or_else(|| self.earlier_changes.requests.get(key)) {
             return Ok(Some(recorded.clone()));
         }
         if !self.requests.contains_key(key) {
             let requests = BTreeSet::from([key.clone()]);
-            let wanted = Wanted {
+            let fact_query = FactQuery {
                 requests,
-                ..Wanted::default()
+                ..FactQuery::default()
             };
-            self.read(wanted).await?;
+            self.read(fact_query).await?;
         }
         Ok(self.requests.get(key).cloned().flatten())
     }
 
-    fn record(&mut self, key: Key, recorded: RecordedKey) {
-        self.own.requests.insert(key, recorded);
+    fn record(&mut self, key: RequestKey, recorded: RecordedKey) {
+        self.job_changes.requests.insert(key, recorded);
         self.tenant.requests += 1;
     }
 }
 
 /// Deletes the tenant's old request keys without a run, until a new key fits below the limit. Runs at most once in a transaction. Stops
 /// after two seconds, because other transactions wait for the tenant's row.
-async fn make_room(writing: &mut Writing<'_>) -> sqlx::Result<()> {
+async fn delete_old_keys(transaction: &mut TenantTransaction<'_>) -> sqlx::Result<()> {
     const LONG: Duration = Duration::from_secs(2);
-    if std::mem::replace(&mut writing.has_swept_keys, true) {
+    if std::mem::replace(&mut transaction.has_swept_keys, true) {
         return Ok(());
     }
     // The tables must contain the runs that earlier jobs have added.
-    writing.flush().await?;
-    let began = Instant::now();
+    transaction.flush().await?;
+    let start = Instant::now();
     let mut checked = 0;
-    while checked < ValidRequest::SWEPT_IF_FULL && is_full(writing) && began.elapsed() < LONG {
-        if !sweep(writing, SWEPT).await? {
+    while checked < ValidRequest::SWEPT_IF_FULL && is_full(transaction) && start.elapsed() < LONG {
+        if !sweep(transaction, SWEPT).await? {
             break;
         }
         checked += SWEPT;
     }
     // The job can still fail without undoing these changes.
-    writing.keep();
+    transaction.accept_job();
     Ok(())
 }
 
 /// Deletes the tenant's old request keys without a run. Needs the lock on the tenant's row. Checks up to `most` keys, and returns `true` if
 /// there may be more old keys.
-pub(super) async fn sweep(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
+pub(super) async fn sweep(
+    transaction: &mut TenantTransaction<'_>,
+    most: usize,
+) -> sqlx::Result<bool> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    writing.requests.clear();
+    transaction.requests.clear();
     let sweep = sqlx::query(SWEEP)
-        .bind(writing.tenant.id)
-        .bind(ValidRequest::checked_before(writing.now).as_micros())
-        .bind(ValidRequest::renewed_at(writing.now).as_micros())
+        .bind(transaction.tenant.id)
+        .bind(ValidRequest::checked_before(transaction.now).as_micros())
+        .bind(ValidRequest::renewed_at(transaction.now).as_micros())
         .bind(most);
-    let swept = sweep.fetch_one(writing.tells()).await?;
+    let swept = sweep
+        .fetch_one(transaction.connection_for_changes())
+        .await?;
     let (deleted, renewed): (i64, i64) = (swept.try_get(0)?, swept.try_get(1)?);
-    writing.tenant.requests -= deleted;
+    transaction.tenant.requests -= deleted;
     Ok(deleted + renewed >= most)
 }

@@ -5,7 +5,7 @@ use super::builder::PostgresLimits;
 use super::error::Fault;
 use super::job::Job;
 use super::requests;
-use super::writing::Writing;
+use super::transaction::TenantTransaction;
 use crate::store::durable::tenant::Tenant;
 
 /// Maximum number of expired breadcrumbs that a search can encounter without starting their removal.
@@ -37,49 +37,53 @@ pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
 }
 
 /// Job that deletes the tenant's oldest events, tombstones and ended runs beyond the limits, and old request keys.
-pub(super) struct Forget {
+pub(super) struct DeleteExcess {
     /// If `true`, the job also removes old request keys.
     pub(super) checks_keys: bool,
 }
 
-impl Job for Forget {
+impl Job for DeleteExcess {
     type Answer = ();
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
-        let limits = writing.limits;
-        let events = excess(writing.tenant.events(), limits.events);
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<(), Fault> {
+        let limits = transaction.limits;
+        let events = excess(transaction.tenant.events(), limits.events);
         if events > 0 {
-            let first = writing.tenant.first_event + events;
-            remove(writing, EVENTS, first).await?;
-            writing.tenant.first_event = first;
+            let first = transaction.tenant.first_event + events;
+            remove(transaction, EVENTS, first).await?;
+            transaction.tenant.first_event = first;
         }
-        let tombstones = excess(writing.tenant.tombstones, limits.tombstones);
+        let tombstones = excess(transaction.tenant.tombstones, limits.tombstones);
         if tombstones > 0 {
-            writing.tenant.tombstones -= remove(writing, TOMBSTONES, tombstones).await?;
+            transaction.tenant.tombstones -= remove(transaction, TOMBSTONES, tombstones).await?;
         }
-        let runs = excess(writing.tenant.finished_runs, limits.finished_runs);
+        let runs = excess(transaction.tenant.finished_runs, limits.finished_runs);
         if runs > 0 {
-            writing.tenant.finished_runs -= remove(writing, RUNS, runs).await?;
+            transaction.tenant.finished_runs -= remove(transaction, RUNS, runs).await?;
         }
         if self.checks_keys {
-            requests::sweep(writing, requests::SWEPT).await?;
+            requests::sweep(transaction, requests::SWEPT).await?;
         }
         Ok(())
     }
 }
 
-async fn remove(writing: &mut Writing<'_>, sql: &'static str, bound: i64) -> sqlx::Result<i64> {
-    let delete = sqlx::query(sql).bind(writing.tenant.id).bind(bound);
-    let removed = delete.execute(writing.tells()).await?;
+async fn remove(
+    transaction: &mut TenantTransaction<'_>,
+    sql: &'static str,
+    bound: i64,
+) -> sqlx::Result<i64> {
+    let delete = sqlx::query(sql).bind(transaction.tenant.id).bind(bound);
+    let removed = delete.execute(transaction.connection_for_changes()).await?;
     Ok(removed.rows_affected().cast_signed())
 }
 
-/// Returns the number of rows to delete if the tenant has `kept` rows and may have `limit` rows. The number is 0 if the excess over
+/// Returns the number of rows to delete if the tenant has `count` rows and may have `limit` rows. The number is 0 if the excess over
 /// the limit is at most a batch. Otherwise the number is the excess, at most [`MOST`]. A batch is a sixteenth of the limit, at most
 /// 256 rows.
-fn excess(kept: i64, limit: usize) -> i64 {
+fn excess(count: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let over = kept.saturating_sub(limit);
+    let over = count.saturating_sub(limit);
     if over > (limit / 16).min(256) {
         over.min(MOST)
     } else {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A run's row in the ledger, with its serial number in the PostgreSQL table `ux_runs`.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct StoredRun {
     /// Serial number of the run's row, or `None` if the row is not in the table yet.
     pub(super) serial: Option<i64>,
     pub(super) row: RunRow,
@@ -37,22 +37,22 @@ pub(super) const COLUMNS: usize = 31;
 
 /// SQL that selects all columns of runs' rows.
 macro_rules! select {
-    ($rest:literal) => {
+    ($clause:literal) => {
         concat!(
             "SELECT ",
             $crate::store::postgres::row::columns!(),
             " ",
-            $rest
+            $clause
         )
     };
 }
 pub(super) use select;
 
 /// Executor ID, trigger ID and trigger version of a run, which identify the run.
-pub(super) type Name = (Arc<str>, BreadcrumbId, u64);
+pub(super) type RunIdentity = (Arc<str>, BreadcrumbId, u64);
 
 /// Returns the identity of a run: executor ID, trigger ID and trigger version.
-pub(super) fn name(run: &RunRef) -> Name {
+pub(super) fn identity(run: &RunRef) -> RunIdentity {
     (
         Arc::clone(&run.executor),
         run.trigger_id,
@@ -61,30 +61,30 @@ pub(super) fn name(run: &RunRef) -> Name {
 }
 
 /// An executor ID, and an ordering key of the executor's runs.
-pub(super) type Line = (Arc<str>, Arc<str>);
+pub(super) type OrderingKey = (Arc<str>, Arc<str>);
 
 /// Returns the executor and the ordering key of a run. `None` if the run has no ordering key.
-pub(super) fn line_of(run: &RunRef) -> Option<Line> {
-    let line = run.order.as_deref()?;
-    Some((Arc::clone(&run.executor), line.into()))
+pub(super) fn ordering_key_of(run: &RunRef) -> Option<OrderingKey> {
+    let ordering_key = run.order.as_deref()?;
+    Some((Arc::clone(&run.executor), ordering_key.into()))
 }
 
 /// Identity of a run, and the ordering key with which a job refers to the run. The jobs of one transaction can refer to a run with
 /// different keys, and the key decides whether a new row is the first of its ordering key.
-pub(super) type Asked = (Name, Option<Arc<str>>);
+pub(super) type RunLookupKey = (RunIdentity, Option<Arc<str>>);
 
 /// Returns the identity of a run and its ordering key, by which a transaction finds the run's facts.
-pub(super) fn asked(run: &RunRef) -> Asked {
-    (name(run), run.order.clone())
+pub(super) fn lookup_key(run: &RunRef) -> RunLookupKey {
+    (identity(run), run.order.clone())
 }
 
-fn of_all<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
+fn column_values<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }
 
 /// Adds the insertion of new runs to an SQL statement. Rows that another transaction has added first remain unchanged if `skips_known` is
 /// `true`, and abort the transaction otherwise.
-pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: bool) {
+pub(super) fn insert(statement: &mut Statement, rows: &[&StoredRun], skips_known: bool) {
     if rows.is_empty() {
         return;
     }
@@ -98,18 +98,18 @@ pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: boo
         )
         .push(CHANGING)
         .push(" FROM t CROSS JOIN ");
-    let run = |of: &dyn Fn(&RunRef) -> String| of_all(rows, |kept| of(&kept.row.run));
+    let run = |of: &dyn Fn(&RunRef) -> String| column_values(rows, |stored| of(&stored.row.run));
     let mut columns: Vec<Value> = vec![
         run(&|run| name_of(&run.executor)).into(),
-        of_all(rows, |kept| Id::from(kept.row.run.trigger_id)).into(),
-        of_all(rows, |kept| kept.row.run.trigger_version.cast_signed()).into(),
-        of_all(rows, |kept| kept.row.run.order.as_deref().map(name_of)).into(),
-        of_all(rows, |kept| {
-            let event = kept.row.run.event.as_deref();
+        column_values(rows, |stored| Id::from(stored.row.run.trigger_id)).into(),
+        column_values(rows, |stored| stored.row.run.trigger_version.cast_signed()).into(),
+        column_values(rows, |stored| stored.row.run.order.as_deref().map(name_of)).into(),
+        column_values(rows, |stored| {
+            let event = stored.row.run.event.as_deref();
             event.and_then(|event| serde_json::to_string(event).ok())
         })
         .into(),
-        of_all(rows, |kept| kept.row.added_at.as_micros()).into(),
+        column_values(rows, |stored| stored.row.added_at.as_micros()).into(),
     ];
     columns.extend(changing(rows));
     statement.push_rows(rows.len(), columns, false);
@@ -124,7 +124,7 @@ pub(super) fn insert(statement: &mut Statement, rows: &[&Kept], skips_known: boo
 }
 
 /// Adds the update of changed runs to an SQL statement.
-pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
+pub(super) fn update(statement: &mut Statement, rows: &[&StoredRun]) {
     if rows.is_empty() {
         return;
     }
@@ -134,7 +134,7 @@ pub(super) fn update(statement: &mut Statement, rows: &[&Kept]) {
         .push(") = ROW(")
         .push(CHANGING)
         .push(") FROM t CROSS JOIN ");
-    let mut columns: Vec<Value> = vec![of_all(rows, |kept| kept.serial).into()];
+    let mut columns: Vec<Value> = vec![column_values(rows, |stored| stored.serial).into()];
     columns.extend(changing(rows));
     statement.push_rows(rows.len(), columns, false);
     statement
@@ -173,7 +173,7 @@ const NAMES: &str =
     correlation, hops, saved, woken_by, wake, suspended_at, written, reason, over, cause, claim, code, has_expired";
 
 /// SQL expressions for the changeable columns of a run's row, from a table `u` with the new values. Times and sequence numbers that are
-/// [open](super::tenant::open) are added to the values of the table `t`.
+/// [provisional](super::tenant::with_provisional_values) are added to the values of the table `t`.
 const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.granted_at, u.enqueued_at,
     u.sequence + CASE WHEN u.sequence & (1::bigint << 61) <> 0 THEN t.sequence - (1::bigint << 61) ELSE 0 END,
     u.due, u.head, u.lease, u.correlation, u.hops, u.saved, u.woken_by, u.wake,
@@ -183,9 +183,9 @@ const CHANGING: &str = "u.state, u.epoch, u.attempts, u.abandoned, u.token, u.gr
     u.cause, u.claim, u.code, u.has_expired";
 
 /// Returns the values of the changeable columns of runs' rows, one parameter for each column.
-fn changing(rows: &[&Kept]) -> Vec<Value> {
-    fn all<'k, T>(rows: &[&'k Kept], of: impl Fn(&'k RunRow) -> T) -> Vec<T> {
-        rows.iter().map(|kept| of(&kept.row)).collect()
+fn changing(rows: &[&StoredRun]) -> Vec<Value> {
+    fn all<'k, T>(rows: &[&'k StoredRun], of: impl Fn(&'k RunRow) -> T) -> Vec<T> {
+        rows.iter().map(|stored| of(&stored.row)).collect()
     }
     fn lineage(row: &RunRow) -> Option<&Lineage> {
         row.lineage.as_ref()
@@ -240,7 +240,7 @@ fn ids(ids: &[BreadcrumbId]) -> String {
     format!("{{{}}}", ids.join(","))
 }
 
-pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
+pub(super) fn read(row: &PgRow) -> sqlx::Result<StoredRun> {
     let due = some_time(row, 12)?;
     let written: Vec<Id> = row.try_get(23)?;
     let reason: Option<String> = row.try_get(24)?;
@@ -248,7 +248,7 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
     let cause: Option<String> = row.try_get(26)?;
     let claim: Option<Id> = row.try_get(27)?;
     let code: Option<String> = row.try_get(28)?;
-    let kept = RunRow {
+    let ledger_row = RunRow {
         run: run(row)?,
         state: RunState::of_number(row.try_get(4)?)
             .ok_or_else(|| unreadable(4, "unknown run state"))?,
@@ -273,9 +273,9 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Kept> {
         code: code.map(column::of_name),
         added_at: time(row, 29)?,
     };
-    Ok(Kept {
+    Ok(StoredRun {
         serial: row.try_get(0)?,
-        row: kept,
+        row: ledger_row,
     })
 }
 

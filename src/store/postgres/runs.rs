@@ -1,16 +1,16 @@
 //! State transitions of runs in PostgreSQL, one job for each operation.
 
 use super::error::Fault;
-use super::facts::Wanted;
+use super::facts::FactQuery;
 use super::job::Job;
-use super::lease::{Asked, Leased};
+use super::lease::{ClaimRequest, Leased};
 use super::read::Read;
-use super::row::{self, Kept};
-use super::tenant::Named;
-use super::writing::Writing;
+use super::row::{self, StoredRun};
+use super::tenant::TenantHandle;
+use super::transaction::TenantTransaction;
 use super::{NAME, queue};
 use crate::model::{BreadcrumbId, Json, Timestamp};
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use crate::store::row::{AttemptEnd, Origin, RunRow};
 use crate::store::rules::{self, RowChange};
 use crate::store::{Cancelled, Claim, Claimed, Lease, Lost, NewRun, RunEnd, RunRef, StoreError};
@@ -23,26 +23,28 @@ pub(super) struct Enqueue(pub(super) Vec<NewRun>);
 impl Job for Enqueue {
     type Answer = ();
 
-    fn wants(&self, wanted: &mut Wanted) {
-        self.0.iter().for_each(|new| wanted.seen(&new.run));
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        self.0
+            .iter()
+            .for_each(|new| fact_query.add_enqueued(&new.run));
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
-        let before = writing.tenant.open_runs;
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<(), Fault> {
+        let before = transaction.tenant.open_runs;
         for new in &self.0 {
             // Every worker enqueues every run, so most rows exist and do not change. They are not locked.
-            let Some((serial, facts)) = writing.seen(&new.run).await? else {
+            let Some((serial, facts)) = transaction.enqueue_facts(&new.run).await? else {
                 continue;
             };
             let mut change = (serial, rules::enqueue(facts, new.at));
             if change.0.is_some() && change.1.is_changed {
-                let (serial, facts) = writing.facts(&new.run).await?;
+                let (serial, facts) = transaction.facts(&new.run).await?;
                 change = (serial, rules::enqueue(facts, new.at));
             }
-            writing.apply(change.0, change.1);
+            transaction.apply(change.0, change.1);
         }
-        if writing.tenant.open_runs > before {
-            check_room(writing, 0)?;
+        if transaction.tenant.open_runs > before {
+            check_run_limit(transaction, 0)?;
         }
         Ok(())
     }
@@ -51,24 +53,24 @@ impl Job for Enqueue {
 /// Job that adds runs to the ledger, and claims due runs in the last message of the transaction.
 pub(super) struct EnqueueAndClaim {
     pub(super) runs: Enqueue,
-    pub(super) asked: Asked,
+    pub(super) claim_request: ClaimRequest,
 }
 
 impl Job for EnqueueAndClaim {
     /// The leased runs, or the reason why none could be claimed.
     type Answer = Result<Vec<Leased>, StoreError>;
 
-    fn wants(&self, wanted: &mut Wanted) {
-        self.runs.wants(wanted);
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        self.runs.request_facts(fact_query);
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<Self::Answer, Fault> {
-        self.runs.run(writing).await?;
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<Self::Answer, Fault> {
+        self.runs.run(transaction).await?;
         Ok(Ok(Vec::new()))
     }
 
-    fn claims(&self) -> Option<&Asked> {
-        (!self.asked.is_empty()).then_some(&self.asked)
+    fn claims(&self) -> Option<&ClaimRequest> {
+        (!self.claim_request.is_empty()).then_some(&self.claim_request)
     }
 
     fn leased(answer: &mut Self::Answer, leased: Result<Vec<Leased>, StoreError>) {
@@ -86,32 +88,32 @@ pub(super) struct ClaimOne {
 impl Job for ClaimOne {
     type Answer = Claim;
 
-    fn wants(&self, wanted: &mut Wanted) {
-        wanted.run(&self.run);
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        fact_query.add_run(&self.run);
         if let Some(older) = &self.instead_of {
-            wanted.run(&older.run);
+            fact_query.add_run(&older.run);
         }
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<Claim, Fault> {
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<Claim, Fault> {
         if let Some(older) = &self.instead_of {
-            let older = held(writing, older).await?;
+            let older = find_leased(transaction, older).await?;
             end(
-                writing,
+                transaction,
                 older,
-                AttemptEnd::of(RunEnd::Superseded, writing.now),
+                AttemptEnd::of(RunEnd::Superseded, transaction.now),
                 &[],
             );
         }
-        let (serial, facts) = writing.facts(&self.run).await?;
+        let (serial, facts) = transaction.facts(&self.run).await?;
         let is_own = matches!(facts.origin, Origin::Own);
         let opens = !is_own && rules::adds_open_run(facts.row.as_ref(), &facts.origin);
         if opens && self.instead_of.is_none() {
-            check_room(writing, 1)?;
+            check_run_limit(transaction, 1)?;
         }
         let (claim, change) = rules::claim(facts);
         if let Some(change) = change {
-            writing.apply(serial, change);
+            transaction.apply(serial, change);
         }
         Ok(claim)
     }
@@ -119,24 +121,26 @@ impl Job for ClaimOne {
 
 /// Job that records the origins of triggers in the ledger rows of leased runs. These runs were added before their triggers
 /// existed.
-pub(super) struct LearnOrigins(pub(super) Vec<Lease>);
+pub(super) struct RecordOrigins(pub(super) Vec<Lease>);
 
-impl Job for LearnOrigins {
+impl Job for RecordOrigins {
     type Answer = Vec<Claimed>;
 
-    fn wants(&self, wanted: &mut Wanted) {
-        self.0.iter().for_each(|lease| wanted.run(&lease.run));
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        self.0
+            .iter()
+            .for_each(|lease| fact_query.add_run(&lease.run));
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<Vec<Claimed>, Fault> {
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<Vec<Claimed>, Fault> {
         let mut claimed = Vec::new();
         for lease in &self.0 {
-            let (serial, facts) = writing.facts(&lease.run).await?;
+            let (serial, facts) = transaction.facts(&lease.run).await?;
             let Ok(row) = rules::held(facts.row, lease) else {
                 continue;
             };
             let (run, change) = rules::record_origin(row, facts.origin);
-            writing.apply(serial, change);
+            transaction.apply(serial, change);
             claimed.push(run);
         }
         Ok(claimed)
@@ -145,7 +149,7 @@ impl Job for LearnOrigins {
 
 /// Write that extends leases of runs, so that each lease ends one lease duration after now. The result contains the lost leases.
 pub(super) struct Heartbeat {
-    pub(super) tenant: Arc<Named>,
+    pub(super) tenant: Arc<TenantHandle>,
     pub(super) leases: Vec<Lease>,
 }
 
@@ -156,14 +160,18 @@ impl Read for Heartbeat {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Lost>, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        time: &StoreClock,
+    ) -> Result<Vec<Lost>, Fault> {
         let Some(tenant) = self.tenant.id(connection).await? else {
             return Ok(self.leases.iter().map(Lost::new).collect());
         };
         let extended = queue::extend(connection, tenant, time, &self.leases).await?;
         let mut lost = self.leases.clone();
-        lost.retain(|lease| !extended.contains(&queue::held(lease)));
-        queue::owners_live(connection, tenant, &lost).await?;
+        lost.retain(|lease| !extended.contains(&queue::lease_key(lease)));
+        queue::record_live_owners(connection, tenant, &lost).await?;
         Ok(lost.iter().map(Lost::new).collect())
     }
 }
@@ -180,21 +188,21 @@ where
 {
     type Answer = ();
 
-    fn wants(&self, wanted: &mut Wanted) {
-        wanted.run(&self.run);
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        fact_query.add_run(&self.run);
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
-        let (serial, facts) = writing.facts(&self.run).await?;
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<(), Fault> {
+        let (serial, facts) = transaction.facts(&self.run).await?;
         let change = (self.decide)(facts.row, facts.now, facts.next)?;
-        writing.apply(serial, change);
+        transaction.apply(serial, change);
         Ok(())
     }
 }
 
 /// Write that saves the state of a leased run.
 pub(super) struct Save {
-    pub(super) tenant: Arc<Named>,
+    pub(super) tenant: Arc<TenantHandle>,
     pub(super) lease: Lease,
     pub(super) state: Json,
 }
@@ -206,7 +214,7 @@ impl Read for Save {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
+    async fn run(&self, connection: &mut PgConnection, _: &StoreClock) -> Result<(), Fault> {
         let is_saved = match self.tenant.id(connection).await? {
             Some(tenant) => row::save(connection, tenant, &self.lease, &self.state).await?,
             None => false,
@@ -225,14 +233,14 @@ pub(super) struct Redo(pub(super) RunRef);
 impl Job for Redo {
     type Answer = ();
 
-    fn wants(&self, wanted: &mut Wanted) {
-        wanted.run(&self.0);
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        fact_query.add_run(&self.0);
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<(), Fault> {
-        check_room(writing, 1)?;
-        let (serial, facts) = writing.facts(&self.0).await?;
-        writing.apply(serial, rules::redo(facts)?);
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<(), Fault> {
+        check_run_limit(transaction, 1)?;
+        let (serial, facts) = transaction.facts(&self.0).await?;
+        transaction.apply(serial, rules::redo(facts)?);
         Ok(())
     }
 }
@@ -243,14 +251,14 @@ pub(super) struct Cancel(pub(super) RunRef);
 impl Job for Cancel {
     type Answer = Cancelled;
 
-    fn wants(&self, wanted: &mut Wanted) {
-        wanted.run(&self.0);
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        fact_query.add_run(&self.0);
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<Cancelled, Fault> {
-        let (serial, facts) = writing.facts(&self.0).await?;
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<Cancelled, Fault> {
+        let (serial, facts) = transaction.facts(&self.0).await?;
         let (cancelled, change) = rules::cancel(facts.row, &self.0, facts.next)?;
-        writing.apply(serial, change);
+        transaction.apply(serial, change);
         Ok(cancelled)
     }
 }
@@ -261,38 +269,41 @@ pub(super) struct EnqueueCancelled(pub(super) RunRef);
 impl Job for EnqueueCancelled {
     type Answer = Cancelled;
 
-    fn wants(&self, wanted: &mut Wanted) {
-        wanted.run(&self.0);
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        fact_query.add_run(&self.0);
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<Cancelled, Fault> {
-        let (serial, facts) = writing.facts(&self.0).await?;
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<Cancelled, Fault> {
+        let (serial, facts) = transaction.facts(&self.0).await?;
         let (cancelled, change) = rules::enqueue_cancelled(facts);
-        writing.apply(serial, change);
+        transaction.apply(serial, change);
         Ok(cancelled)
     }
 }
 
 /// Returns the ledger row of a leased run. Fails if the lease is no longer the newest of its row.
-pub(super) async fn held(writing: &mut Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
-    let (serial, facts) = writing.facts(&lease.run).await?;
+pub(super) async fn find_leased(
+    transaction: &mut TenantTransaction<'_>,
+    lease: &Lease,
+) -> Result<StoredRun, Fault> {
+    let (serial, facts) = transaction.facts(&lease.run).await?;
     let row = rules::held(facts.row, lease)?;
-    Ok(Kept { serial, row })
+    Ok(StoredRun { serial, row })
 }
 
 /// Records the end or the suspension of a leased run in its ledger row.
 pub(super) fn end(
-    writing: &mut Writing<'_>,
-    kept: Kept,
+    transaction: &mut TenantTransaction<'_>,
+    stored: StoredRun,
     end: AttemptEnd,
     written: &[BreadcrumbId],
 ) {
-    let change = rules::end(kept.row, end, written, writing.next());
-    writing.apply(kept.serial, change);
+    let change = rules::end(stored.row, end, written, transaction.next());
+    transaction.apply(stored.serial, change);
 }
 
-fn check_room(writing: &mut Writing<'_>, more: usize) -> Result<(), Fault> {
-    let open = usize::try_from(writing.tenant.open_runs).unwrap_or_default();
-    let room = rules::check_open_runs(NAME, open, more, writing.limits.open_runs);
-    Ok(room.map_err(|error| writing.full(error))?)
+fn check_run_limit(transaction: &mut TenantTransaction<'_>, more: usize) -> Result<(), Fault> {
+    let open = usize::try_from(transaction.tenant.open_runs).unwrap_or_default();
+    let result = rules::check_open_runs(NAME, open, more, transaction.limits.open_runs);
+    Ok(result.map_err(|error| transaction.limit_error(error))?)
 }

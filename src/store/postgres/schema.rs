@@ -178,7 +178,7 @@ const FOURTEENTH: &str = "
     CREATE TRIGGER ux_inbox_notify AFTER INSERT ON ux_inbox FOR EACH STATEMENT EXECUTE FUNCTION ux_inbox_notify();
 ";
 
-fn known() -> i64 {
+fn newest_version() -> i64 {
     i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
 }
 
@@ -187,7 +187,7 @@ pub(super) async fn is_current(
     connection: &mut PgConnection,
     schema: &str,
 ) -> Result<bool, ConnectFault> {
-    Ok(found(connection, schema, known()).await? == known())
+    Ok(find_version(connection, schema, newest_version()).await? == newest_version())
 }
 
 /// Migrates the store's tables to the newest version, in one transaction. Other processes that connect wait for it.
@@ -195,13 +195,13 @@ pub(super) async fn migrate(
     connection: &mut PgConnection,
     schema: &str,
 ) -> Result<(), ConnectFault> {
-    let known = known();
+    let known = newest_version();
     let mut transaction = connection.begin().await?;
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('universal-executor ' || $1, 0))")
         .bind(schema)
         .execute(&mut *transaction)
         .await?;
-    let found = found(&mut transaction, schema, known).await?;
+    let found = find_version(&mut transaction, schema, known).await?;
     log_migration(schema, found, known);
     let missing = MIGRATIONS
         .iter()
@@ -260,7 +260,7 @@ fn log_migration(schema: &str, found: i64, known: i64) {
 }
 
 /// Returns the version of the store's tables, or 0 without tables. Fails for a version that is newer than `known`. Changes nothing.
-async fn found(
+async fn find_version(
     connection: &mut PgConnection,
     schema: &str,
     known: i64,

@@ -5,11 +5,11 @@ use super::connections::Connections;
 use super::error::Fault;
 use super::read::Read;
 use super::table::{self, columns};
-use super::tenant::{Named, clock};
+use super::tenant::{TenantHandle, clock};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, Order, Timestamp};
 use crate::store::Query;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use sqlx::postgres::PgArguments;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const PAGE: usize = 256;
 /// Read of the breadcrumbs that a query selects, in the order of the query. The result includes the number of expired breadcrumbs that
 /// were read.
 pub(super) struct Search<'q> {
-    pub(super) tenant: &'q Named,
+    pub(super) tenant: &'q TenantHandle,
     pub(super) query: &'q Query,
     /// Connection pool of the store. The pool's time limit applies to each page of the search, but not to the whole search.
     pub(super) connections: &'q Connections,
@@ -34,38 +34,42 @@ impl Read for Search<'_> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Self::Answer, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        time: &StoreClock,
+    ) -> Result<Self::Answer, Fault> {
         let Self {
             tenant,
             query,
             connections,
         } = *self;
         let id = tenant.id(connection);
-        let Some(tenant) = connections.in_time(id).await?? else {
+        let Some(tenant) = connections.with_timeout(id).await?? else {
             return Ok((Vec::new(), 0));
         };
-        let Some(asked) = Asked::of(tenant, query, time) else {
+        let Some(conditions) = SqlConditions::of(tenant, query, time) else {
             return Ok((Vec::new(), 0));
         };
         // The first candidates answer most queries.
         let few = query.limit.clamp(1, PAGE);
-        let page = asked.page(connection, Met::default(), few);
-        let mut found = connections.in_time(page).await??;
-        if !found.is_all {
+        let page = conditions.page(connection, SearchProgress::default(), few);
+        let mut progress = connections.with_timeout(page).await??;
+        if !progress.is_complete {
             // A change between two pages must be visible in both or in neither, so all pages come from one snapshot.
-            let begun = connections.in_time(connection.begin_with(SNAPSHOT));
-            let mut snapshot = begun.await??;
-            found = Met::default();
-            while !found.is_all {
-                let page = asked.page(&mut snapshot, found, PAGE);
-                found = connections.in_time(page).await??;
+            let begin = connections.with_timeout(connection.begin_with(SNAPSHOT));
+            let mut snapshot = begin.await??;
+            progress = SearchProgress::default();
+            while !progress.is_complete {
+                let page = conditions.page(&mut snapshot, progress, PAGE);
+                progress = connections.with_timeout(page).await??;
             }
-            connections.in_time(snapshot.commit()).await??;
+            connections.with_timeout(snapshot.commit()).await??;
         }
         if query.order == Order::OldestFirst {
-            found.selected.reverse();
+            progress.selected.reverse();
         }
-        Ok((found.selected, found.expired))
+        Ok((progress.selected, progress.expired))
     }
 }
 
@@ -73,26 +77,26 @@ pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ON
 
 /// Result so far of a query for breadcrumbs.
 #[derive(Default)]
-struct Met {
+struct SearchProgress {
     selected: Vec<Arc<Breadcrumb>>,
     /// Number of expired breadcrumbs that the query has read.
     expired: usize,
     /// Sort key of the last candidate breadcrumb, after which the next page starts.
-    last: Option<Key>,
-    is_all: bool,
+    last: Option<SortKey>,
+    is_complete: bool,
 }
 
 /// Position of a breadcrumb in the store's order: update time, version and ID.
-type Key = (Timestamp, u64, crate::model::BreadcrumbId);
+type SortKey = (Timestamp, u64, crate::model::BreadcrumbId);
 
 /// An SQL query with bound parameters.
 type Bound<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
 /// Conditions of a query for breadcrumbs that SQL can check.
-pub(super) struct Asked<'q> {
+pub(super) struct SqlConditions<'q> {
     pub(super) tenant: i64,
     pub(super) query: &'q Query,
-    pub(super) time: &'q Time,
+    pub(super) time: &'q StoreClock,
     schema: Option<&'q str>,
     /// Tags of the query that a breadcrumb must all have.
     all: Vec<&'q str>,
@@ -100,24 +104,24 @@ pub(super) struct Asked<'q> {
     any: Option<Vec<&'q str>>,
 }
 
-impl<'q> Asked<'q> {
+impl<'q> SqlConditions<'q> {
     /// Returns the SQL conditions of a query, or `None` if no breadcrumb can match.
-    pub(super) fn of(tenant: i64, query: &'q Query, time: &'q Time) -> Option<Self> {
+    pub(super) fn of(tenant: i64, query: &'q Query, time: &'q StoreClock) -> Option<Self> {
         // Stored strings contain no U+0000, and PostgreSQL does not accept it as a parameter.
-        let is_kept = |text: &&str| !text.contains('\0');
+        let is_storable = |text: &&str| !text.contains('\0');
         let selector = &query.selector;
         let all = selector.all_of_tags().iter().chain(&query.scope_tags);
         let all: Vec<&str> = all.map(String::as_str).collect();
         let any = selector.any_of_tags().map(|tags| {
-            let tags = tags.iter().map(String::as_str).filter(is_kept);
+            let tags = tags.iter().map(String::as_str).filter(is_storable);
             tags.collect::<Vec<&str>>()
         });
         let schema = selector.schema_name();
-        let can_be = query.limit > 0
-            && all.iter().all(is_kept)
-            && schema.as_ref().is_none_or(is_kept)
+        let can_match = query.limit > 0
+            && all.iter().all(is_storable)
+            && schema.as_ref().is_none_or(is_storable)
             && any.as_ref().is_none_or(|any| !any.is_empty());
-        can_be.then_some(Self {
+        can_match.then_some(Self {
             tenant,
             query,
             time,
@@ -127,37 +131,37 @@ impl<'q> Asked<'q> {
         })
     }
 
-    /// Reads the next page of up to `most` candidates, and adds the matching breadcrumbs to `met`.
+    /// Reads the next page of up to `most` candidates, and adds the matching breadcrumbs to `progress`.
     async fn page(
         &self,
         connection: &mut PgConnection,
-        mut met: Met,
+        mut progress: SearchProgress,
         most: usize,
-    ) -> Result<Met, Fault> {
-        let before = met.last.or(self.query.before);
+    ) -> Result<SearchProgress, Fault> {
+        let before = progress.last.or(self.query.before);
         let page = sqlx::query(AssertSqlSafe(self.sql(before.is_some())))
             .bind(self.tenant)
-            .bind(self.time.held())
+            .bind(self.time.stopped_at())
             .bind(self.time.shift())
             .bind(most.cast_signed() as i64);
         let rows = self.bind(page, before).fetch_all(connection).await?;
-        met.is_all = rows.len() < most;
+        progress.is_complete = rows.len() < most;
         for row in rows {
             let now = Timestamp::from_micros(row.try_get(0)?);
-            let one = table::read(&row, 1)?;
-            met.last = Some(one.breadcrumb.order_key());
-            if !one.lives(now) {
-                met.expired += 1;
-            } else if self.query.selects(&one.breadcrumb) {
+            let stored = table::read(&row, 1)?;
+            progress.last = Some(stored.breadcrumb.order_key());
+            if !stored.is_live(now) {
+                progress.expired += 1;
+            } else if self.query.selects(&stored.breadcrumb) {
                 // SQL is only a prefilter. `Query::selects` decides.
-                met.selected.push(Arc::new(one.breadcrumb));
+                progress.selected.push(Arc::new(stored.breadcrumb));
             }
-            if met.selected.len() == self.query.limit {
-                met.is_all = true;
+            if progress.selected.len() == self.query.limit {
+                progress.is_complete = true;
                 break;
             }
         }
-        Ok(met)
+        Ok(progress)
     }
 
     /// Returns the SQL that selects the newest candidate breadcrumbs. With `has_key`, the SQL selects only candidates before a sort key.
@@ -179,10 +183,10 @@ impl<'q> Asked<'q> {
     /// Returns the SQL conditions of a query on breadcrumbs with the table alias `b`. If `has_key` is `true`, the conditions include a
     /// sort key. The parameters are numbered after `parameters` others.
     pub(super) fn filter(&self, parameters: usize, has_key: bool) -> String {
-        let (mut sql, mut place) = (String::new(), parameters);
+        let (mut sql, mut number) = (String::new(), parameters);
         let mut next = || {
-            place += 1;
-            place
+            number += 1;
+            number
         };
         if self.schema.is_some() {
             sql.push_str(&format!(" AND b.schema_name = ${}", next()));
@@ -206,7 +210,7 @@ impl<'q> Asked<'q> {
     }
 
     /// Binds the SQL parameters of the query's [`filter`](Self::filter).
-    pub(super) fn bind<'s>(&'s self, mut sql: Bound<'s>, before: Option<Key>) -> Bound<'s> {
+    pub(super) fn bind<'s>(&'s self, mut sql: Bound<'s>, before: Option<SortKey>) -> Bound<'s> {
         if let Some(schema) = self.schema {
             sql = sql.bind(schema);
         }

@@ -26,12 +26,13 @@ impl Session {
         })
     }
 
-    /// Ends the PostgreSQL session of another connection, and waits up to `patience` for its end. Returns `true` if the session has ended.
-    /// Then its commits are visible, and the server executes no further statement of it, including statements that are still in transit.
+    /// Ends the PostgreSQL session of another connection, and waits up to `wait_timeout` for its end. Returns `true` if the session has
+    /// ended. Then its commits are visible, and the server executes no further statement of it, including statements that are still in
+    /// transit.
     pub(super) async fn end(
         self,
         connection: &mut PgConnection,
-        patience: Duration,
+        wait_timeout: Duration,
     ) -> sqlx::Result<bool> {
         // A session that is not listed has ended.
         let end = sqlx::query_scalar(
@@ -39,7 +40,7 @@ impl Session {
              WHERE pid = $1 AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2",
         );
         let end = end.bind(self.process).bind(self.began).bind(
-            i64::try_from(patience.as_millis())
+            i64::try_from(wait_timeout.as_millis())
                 .unwrap_or(i64::MAX)
                 .max(1),
         );

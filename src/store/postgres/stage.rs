@@ -1,16 +1,16 @@
 //! Job that commits breadcrumbs and the end of a run in PostgreSQL. An error rolls back the whole commit.
 
+use super::commit_position::CommitPosition;
 use super::error::Fault;
-use super::facts::Wanted;
+use super::facts::FactQuery;
 use super::job::Job;
-use super::place::Place;
 use super::sweep::expire;
-use super::writing::Writing;
+use super::transaction::TenantTransaction;
 use super::{NAME, runs};
 use crate::model::{
     Breadcrumb, BreadcrumbId, Event, EventKind, JsonError, NewBreadcrumb, Patch, Timestamp,
 };
-use crate::store::durable::found::{Found, Writer};
+use crate::store::durable::stored_breadcrumb::{BreadcrumbWriter, StoredBreadcrumb};
 use crate::store::row::AttemptEnd;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
@@ -29,88 +29,91 @@ impl Job for Stage {
     /// The breadcrumb versions that the commit wrote, and `true` if the tenant may have more expired breadcrumbs.
     type Answer = (Committed, bool);
 
-    fn wants(&self, wanted: &mut Wanted) {
+    fn request_facts(&self, fact_query: &mut FactQuery) {
         if let Some((lease, _)) = &self.end {
-            wanted.run(&lease.run);
+            fact_query.add_run(&lease.run);
         }
         let changed = self.writes.iter().filter_map(|write| match write {
             Write::Create(_) => None,
             Write::Update { id, .. } | Write::Delete { id, .. } => Some(*id),
         });
-        wanted.breadcrumbs.extend(changed);
+        fact_query.breadcrumbs.extend(changed);
     }
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<(Committed, bool), Fault> {
+    async fn run(
+        &self,
+        transaction: &mut TenantTransaction<'_>,
+    ) -> Result<(Committed, bool), Fault> {
         let at_once = EXPIRED_AT_ONCE.max(self.writes.len() + 1);
-        let has_expired = expire(writing, at_once).await?;
+        let has_expired = expire(transaction, at_once).await?;
         let row = match &self.end {
-            Some((lease, _)) => Some(runs::held(writing, lease).await?),
+            Some((lease, _)) => Some(runs::find_leased(transaction, lease).await?),
             None => None,
         };
-        let writer = row.as_ref().map(|kept| Writer {
-            executor: Arc::clone(&kept.row.run.executor),
-            lineage: kept.row.lineage().next(),
+        let writer = row.as_ref().map(|stored| BreadcrumbWriter {
+            executor: Arc::clone(&stored.row.run.executor),
+            lineage: stored.row.lineage().next(),
         });
-        let mut staged = Staged::begin(writing, writer);
+        let mut staged = StagedCommit::begin(transaction, writer);
         for (index, write) in self.writes.iter().enumerate() {
             staged.write(index, write.clone()).await?;
         }
         if let Some((lease, RunEnd::Failed(letter))) = &self.end {
-            let (index, limits) = (staged.written.len(), staged.writing.limits);
-            let letter = letter.breadcrumb(lease, staged.writing.name);
+            let (index, limits) = (staged.written.len(), staged.transaction.limits);
+            let letter = letter.breadcrumb(lease, staged.transaction.name);
             let letter = canonical::new_breadcrumb(index, letter, limits.breadcrumb_bytes)?;
             staged.write(index, Write::Create(letter)).await?;
         }
-        let (writing, committed) = staged.end()?;
+        let (transaction, committed) = staged.end()?;
         if let (Some((_, end)), Some(row)) = (self.end.clone(), row) {
             if let RunEnd::Suspended { .. } = &end {
                 // Later commits must have a later time than the suspension, even if this commit wrote nothing.
-                writing.next_time();
+                transaction.next_time();
             }
-            let end = AttemptEnd::of(end, Timestamp::from_micros(writing.tenant.latest));
-            runs::end(writing, row, end, &committed.ids());
+            let end = AttemptEnd::of(end, Timestamp::from_micros(transaction.tenant.latest));
+            runs::end(transaction, row, end, &committed.ids());
         }
         Ok((committed, has_expired))
     }
 
-    fn settle((committed, _): &mut Self::Answer, place: &Place) {
+    fn finalize_times((committed, _): &mut Self::Answer, commit_position: &CommitPosition) {
         committed
             .written
             .iter_mut()
-            .for_each(|written| place.settle(written));
+            .for_each(|written| commit_position.finalize_times(written));
     }
 }
 
 /// Creates a breadcrumb outside of a run, with the ID `id`, or with a new unique ID if `id` is `None`. Also returns `true` if further
 /// breadcrumbs may have expired.
 pub(super) async fn create(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     id: Option<BreadcrumbId>,
     new: NewBreadcrumb,
 ) -> Result<(Arc<Breadcrumb>, bool), Fault> {
-    let has_expired = expire(writing, EXPIRED_AT_ONCE).await?;
-    let mut staged = Staged::begin(writing, None);
-    let at = staged.writing.next_time();
+    let has_expired = expire(transaction, EXPIRED_AT_ONCE).await?;
+    let mut staged = StagedCommit::begin(transaction, None);
+    let at = staged.transaction.next_time();
     let id = id.unwrap_or_else(BreadcrumbId::unique);
     let created = staged.create(0, new.first_version(id, at))?;
     staged.end()?;
     Ok((created, has_expired))
 }
 
-struct Staged<'w, 't> {
-    writing: &'w mut Writing<'t>,
-    writer: Option<Writer>,
+struct StagedCommit<'w, 't> {
+    transaction: &'w mut TenantTransaction<'t>,
+    writer: Option<BreadcrumbWriter>,
     has_created: bool,
     written: Vec<Arc<Breadcrumb>>,
-    /// Newest provisional (open) time of the transaction before this commit.
-    begun: i64,
+    /// Newest provisional time of the transaction before this commit.
+    previous_time: i64,
 }
 
-impl<'w, 't> Staged<'w, 't> {
-    fn begin(writing: &'w mut Writing<'t>, writer: Option<Writer>) -> Self {
+impl<'w, 't> StagedCommit<'w, 't> {
+    fn begin(transaction: &'w mut TenantTransaction<'t>, writer: Option<BreadcrumbWriter>) -> Self {
         Self {
-            begun: writing.tenant.latest,
-            writing,
+            previous_time: transaction.tenant.latest,
+            transaction,
             writer,
             has_created: false,
             written: Vec::new(),
@@ -118,7 +121,7 @@ impl<'w, 't> Staged<'w, 't> {
     }
 
     async fn write(&mut self, index: usize, write: Write) -> Result<(), Fault> {
-        let at = self.writing.next_time();
+        let at = self.transaction.next_time();
         match write {
             Write::Create(new) => {
                 self.create(index, new.first_version(BreadcrumbId::unique(), at))?;
@@ -135,7 +138,8 @@ impl<'w, 't> Staged<'w, 't> {
                 }
                 let after = Arc::new(before.breadcrumb.patched(patch, at));
                 self.check_size(index, &after)?;
-                self.writing.replace(&after, false, self.writer.as_ref());
+                self.transaction
+                    .replace(&after, false, self.writer.as_ref());
                 self.announce(EventKind::Updated, after);
             }
             Write::Delete { id, by } => {
@@ -145,7 +149,8 @@ impl<'w, 't> Staged<'w, 't> {
                     ..Patch::new()
                 };
                 let tombstone = Arc::new(before.breadcrumb.patched(patch, at));
-                self.writing.replace(&tombstone, true, self.writer.as_ref());
+                self.transaction
+                    .replace(&tombstone, true, self.writer.as_ref());
                 self.announce(EventKind::Deleted, tombstone);
             }
         }
@@ -155,47 +160,47 @@ impl<'w, 't> Staged<'w, 't> {
     fn create(&mut self, index: usize, created: Breadcrumb) -> Result<Arc<Breadcrumb>, StoreError> {
         let created = Arc::new(created);
         self.check_size(index, &created)?;
-        self.writing.create(&created, self.writer.as_ref());
+        self.transaction.create(&created, self.writer.as_ref());
         self.has_created = true;
         self.announce(EventKind::Created, Arc::clone(&created));
         Ok(created)
     }
 
-    fn end(self) -> Result<(&'w mut Writing<'t>, Committed), StoreError> {
-        let writing = self.writing;
-        let limit = writing.limits.breadcrumbs;
-        let kept = usize::try_from(writing.tenant.breadcrumbs).unwrap_or_default();
-        if self.has_created && kept > limit {
-            return Err(writing.full(StoreError::Full {
+    fn end(self) -> Result<(&'w mut TenantTransaction<'t>, Committed), StoreError> {
+        let transaction = self.transaction;
+        let limit = transaction.limits.breadcrumbs;
+        let count = usize::try_from(transaction.tenant.breadcrumbs).unwrap_or_default();
+        if self.has_created && count > limit {
+            return Err(transaction.limit_error(StoreError::Full {
                 store: NAME,
                 what: "breadcrumbs",
                 limit,
             }));
         }
-        Ok((writing, Committed::new(self.written)))
+        Ok((transaction, Committed::new(self.written)))
     }
 
-    async fn find(&mut self, id: BreadcrumbId) -> Result<Found, Fault> {
-        let found = self.writing.breadcrumb(id).await?;
-        let living = Found::living(found, id, self.writing.now);
-        let living = living.map_err(|error| match error {
+    async fn find(&mut self, id: BreadcrumbId) -> Result<StoredBreadcrumb, Fault> {
+        let stored = self.transaction.breadcrumb(id).await?;
+        let live = StoredBreadcrumb::require_live(stored, id, self.transaction.now);
+        let live = live.map_err(|error| match error {
             // This commit deleted the breadcrumb and fails, so no tombstone will exist.
             StoreError::NotFound {
                 id,
                 tombstone: Some(tombstone),
-            } if tombstone.updated_at.as_micros() > self.begun => StoreError::NotFound {
+            } if tombstone.updated_at.as_micros() > self.previous_time => StoreError::NotFound {
                 id,
                 tombstone: None,
             },
             error => error,
         });
-        Ok(living?)
+        Ok(live?)
     }
 
     /// Returns an error if the total size of a breadcrumb exceeds the limit. Each part can be within its limit although the sum
     /// of the parts is too large.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
-        let (size, limit) = (breadcrumb.size(), self.writing.limits.breadcrumb_bytes);
+        let (size, limit) = (breadcrumb.size(), self.transaction.limits.breadcrumb_bytes);
         if size > limit {
             return Err(StoreError::Rejected {
                 what: format!("write {index}"),
@@ -206,7 +211,7 @@ impl<'w, 't> Staged<'w, 't> {
     }
 
     fn announce(&mut self, kind: EventKind, breadcrumb: Arc<Breadcrumb>) {
-        self.writing.announce(match kind {
+        self.transaction.announce(match kind {
             EventKind::Created => Event::created(&breadcrumb),
             EventKind::Updated => Event::updated(&breadcrumb),
             EventKind::Deleted | EventKind::Ping => Event::deleted(&breadcrumb),

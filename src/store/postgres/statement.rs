@@ -184,17 +184,18 @@ impl Statement {
 
     pub(super) fn push_bind(&mut self, value: impl Into<Value>) -> &mut Self {
         self.values.push(value.into());
-        let place = self.values.len();
-        self.push(&format!("${place}"))
+        let index = self.values.len();
+        self.push(&format!("${index}"))
     }
 
-    /// Adds the columns of `rows` rows to the SQL statement as a table without a name. With `has_places`, the last column is the number of
-    /// each row, from 1. One row becomes `VALUES`, because `unnest` would cost the server more than all further processing of the row.
-    pub(super) fn push_rows(&mut self, rows: usize, columns: Vec<Value>, has_places: bool) {
+    /// Adds the columns of `rows` rows to the SQL statement as a table without a name. With `has_row_numbers`, the last column is the
+    /// number of each row, from 1. One row becomes `VALUES`, because `unnest` would cost the server more than all further processing of the
+    /// row.
+    pub(super) fn push_rows(&mut self, rows: usize, columns: Vec<Value>, has_row_numbers: bool) {
         let is_one = rows == 1;
         self.push(if is_one { "(VALUES (" } else { "unnest(" });
-        for (place, column) in columns.into_iter().enumerate() {
-            self.push(if place > 0 { ", " } else { "" });
+        for (index, column) in columns.into_iter().enumerate() {
+            self.push(if index > 0 { ", " } else { "" });
             if is_one {
                 let only = column.only();
                 let of_type = only.type_name();
@@ -203,7 +204,7 @@ impl Statement {
                 self.push_bind(column);
             }
         }
-        self.push(match (is_one, has_places) {
+        self.push(match (is_one, has_row_numbers) {
             (true, true) => ", 1::bigint))",
             (true, false) => "))",
             (false, true) => ") WITH ORDINALITY",
@@ -229,8 +230,8 @@ impl Statement {
             return None;
         }
         let mut message = format!("EXECUTE {name} (");
-        for (place, value) in self.values.iter().enumerate() {
-            if place > 0 {
+        for (index, value) in self.values.iter().enumerate() {
+            if index > 0 {
                 message.push_str(", ");
             }
             if !value.write(&mut message) {

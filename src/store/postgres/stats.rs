@@ -5,7 +5,7 @@ use super::error::Fault;
 use super::read::Read;
 use super::tenant;
 use crate::store::RunState;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use std::collections::BTreeMap;
 
@@ -33,16 +33,20 @@ pub struct PostgresStats {
 }
 
 /// Read of a PostgreSQL store's statistics for the tenant with this name.
-pub(super) struct Count<'t>(pub(super) &'t str);
+pub(super) struct StatsQuery<'t>(pub(super) &'t str);
 
-impl Read for Count<'_> {
+impl Read for StatsQuery<'_> {
     type Answer = PostgresStats;
 
     fn tenant(&self) -> Option<&str> {
         Some(self.0)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<PostgresStats, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        _: &StoreClock,
+    ) -> Result<PostgresStats, Fault> {
         let bytes: i64 = sqlx::query_scalar(
         "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
          WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND c.relname LIKE 'ux\\_%'",

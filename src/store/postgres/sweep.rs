@@ -3,8 +3,8 @@
 use super::database::Database;
 use super::error::Fault;
 use super::job::Job;
-use super::tenant::Named;
-use super::writing::Writing;
+use super::tenant::TenantHandle;
+use super::transaction::TenantTransaction;
 use crate::error::Chain;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -13,8 +13,11 @@ use std::sync::{Arc, Weak};
 const AT_ONCE: usize = 256;
 
 /// Removes up to `most` of the tenant's expired breadcrumbs. Returns `true` if it removed `most`, so that there may be more.
-pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Result<bool> {
-    if !writing.has_expired {
+pub(super) async fn expire(
+    transaction: &mut TenantTransaction<'_>,
+    most: usize,
+) -> sqlx::Result<bool> {
+    if !transaction.has_expired {
         return Ok(false);
     }
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
@@ -24,13 +27,16 @@ pub(super) async fn expire(writing: &mut Writing<'_>, most: usize) -> sqlx::Resu
              FOR UPDATE SKIP LOCKED)",
     );
     let delete = delete
-        .bind(writing.tenant.id)
-        .bind(writing.now.as_micros())
+        .bind(transaction.tenant.id)
+        .bind(transaction.now.as_micros())
         .bind(limit);
-    let removed = delete.execute(writing.tells()).await?.rows_affected();
-    writing.tenant.breadcrumbs -= removed.cast_signed();
-    writing.has_expired = removed.cast_signed() == limit;
-    Ok(writing.has_expired)
+    let removed = delete
+        .execute(transaction.connection_for_changes())
+        .await?
+        .rows_affected();
+    transaction.tenant.breadcrumbs -= removed.cast_signed();
+    transaction.has_expired = removed.cast_signed() == limit;
+    Ok(transaction.has_expired)
 }
 
 /// Job that removes a limited number of expired breadcrumbs, as one step of a sweep. Its result is `true` if there may be further expired
@@ -40,21 +46,21 @@ struct Expire;
 impl Job for Expire {
     type Answer = bool;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<bool, Fault> {
-        Ok(expire(writing, AT_ONCE).await?)
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<bool, Fault> {
+        Ok(expire(transaction, AT_ONCE).await?)
     }
 }
 
 /// Starts a background sweep that removes the tenant's expired breadcrumbs in small transactions, unless a sweep is running. The sweep ends
 /// with the last handle.
-pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<Named>) {
-    if database.sweeping.swap(true, Ordering::SeqCst) {
+pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<TenantHandle>) {
+    if database.is_sweeping.swap(true, Ordering::SeqCst) {
         return;
     }
     let (database, tenant) = (Arc::downgrade(database), Arc::clone(tenant));
     // No caller waits for a sweep.
     drop(tokio::spawn(async move {
-        let _going_on = GoingOn(Weak::clone(&database));
+        let _guard = SweepGuard(Weak::clone(&database));
         while let Some(database) = database.upgrade() {
             match database.write(&tenant, Expire).await {
                 Ok(true) => {}
@@ -69,12 +75,12 @@ pub(super) fn sweep(database: &Arc<Database>, tenant: &Arc<Named>) {
 }
 
 /// Guard that lives as long as a sweep of expired breadcrumbs runs.
-struct GoingOn(Weak<Database>);
+struct SweepGuard(Weak<Database>);
 
-impl Drop for GoingOn {
+impl Drop for SweepGuard {
     fn drop(&mut self) {
         if let Some(database) = self.0.upgrade() {
-            database.sweeping.store(false, Ordering::SeqCst);
+            database.is_sweeping.store(false, Ordering::SeqCst);
         }
     }
 }

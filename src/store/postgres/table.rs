@@ -4,10 +4,10 @@ use super::column::{self, Id, id, json, lineage, name_of, number, some_time, tim
 use super::error::Fault;
 use super::read::Read;
 use super::statement::Statement;
-use super::tenant::{Named, clock, open_time};
+use super::tenant::{TenantHandle, clock, provisional_number};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
-use crate::store::durable::found::{Found, Writer};
-use crate::store::durable::tenant::Time;
+use crate::store::durable::stored_breadcrumb::{BreadcrumbWriter, StoredBreadcrumb};
+use crate::store::durable::tenant::StoreClock;
 use crate::store::row::Origin;
 use crate::store::{Lineage, RunRef, StoreError, WrittenBy};
 use sqlx::postgres::PgRow;
@@ -41,7 +41,7 @@ pub(super) async fn find(
     connection: &mut PgConnection,
     tenant: i64,
     ids: &[BreadcrumbId],
-) -> sqlx::Result<Vec<Found>> {
+) -> sqlx::Result<Vec<StoredBreadcrumb>> {
     let ids: Vec<Id> = ids.iter().copied().map(Id::from).collect();
     let rows = sqlx::query(find!("")).bind(tenant).bind(ids);
     let rows = rows.fetch_all(connection);
@@ -56,27 +56,31 @@ pub(super) const FIND: &str = concat!(
 );
 
 /// Read of one breadcrumb by ID. Fails if it is deleted or expired.
-pub(super) struct Get<'t> {
-    pub(super) tenant: &'t Named,
+pub(super) struct GetBreadcrumb<'t> {
+    pub(super) tenant: &'t TenantHandle,
     pub(super) id: BreadcrumbId,
 }
 
-impl Read for Get<'_> {
+impl Read for GetBreadcrumb<'_> {
     type Answer = Breadcrumb;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<Breadcrumb, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        clock: &StoreClock,
+    ) -> Result<Breadcrumb, Fault> {
         let none = || StoreError::NotFound {
             id: self.id,
             tombstone: None,
         };
         let tenant = self.tenant.id(connection).await?.ok_or_else(none)?;
-        let found = get(connection, tenant, self.id, clock).await?;
-        let (found, now) = found.ok_or_else(none)?;
-        Ok(Found::living(Some(found), self.id, now)?.breadcrumb)
+        let stored = get(connection, tenant, self.id, clock).await?;
+        let (stored, now) = stored.ok_or_else(none)?;
+        Ok(StoredBreadcrumb::require_live(Some(stored), self.id, now)?.breadcrumb)
     }
 }
 
@@ -85,40 +89,44 @@ async fn get(
     connection: &mut PgConnection,
     tenant: i64,
     id: BreadcrumbId,
-    clock: &Time,
-) -> sqlx::Result<Option<(Found, Timestamp)>> {
-    let found = sqlx::query(concat!(
+    clock: &StoreClock,
+) -> sqlx::Result<Option<(StoredBreadcrumb, Timestamp)>> {
+    let query = sqlx::query(concat!(
         "SELECT ",
         clock!(),
         ", ",
         columns!(),
         "FROM ux_breadcrumbs AS b WHERE b.tenant = $1 AND b.id = $4"
     ));
-    let found = found
+    let query = query
         .bind(tenant)
-        .bind(clock.held())
+        .bind(clock.stopped_at())
         .bind(clock.shift())
         .bind(Id::from(id));
-    let Some(row) = found.fetch_optional(connection).await? else {
+    let Some(row) = query.fetch_optional(connection).await? else {
         return Ok(None);
     };
     Ok(Some((read(&row, 1)?, time(&row, 0)?)))
 }
 
 /// Read of the executors whose runs wrote versions of breadcrumbs.
-pub(super) struct Writers<'w> {
-    pub(super) tenant: &'w Named,
+pub(super) struct WriterQuery<'w> {
+    pub(super) tenant: &'w TenantHandle,
     pub(super) versions: &'w [(BreadcrumbId, u64)],
 }
 
-impl Read for Writers<'_> {
+impl Read for WriterQuery<'_> {
     type Answer = Vec<WrittenBy>;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<Self::Answer, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        _: &StoreClock,
+    ) -> Result<Self::Answer, Fault> {
         let mut current = HashMap::new();
         if let Some(tenant) = self.tenant.id(connection).await? {
             let ids: Vec<Id> = self.versions.iter().map(|(id, _)| Id::from(*id)).collect();
@@ -158,14 +166,14 @@ pub(super) fn origin(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<O
 
 /// A new version of a breadcrumb or its tombstone, and the run that wrote it.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct NewVersion {
     pub(super) breadcrumb: Arc<Breadcrumb>,
     pub(super) is_tombstone: bool,
-    pub(super) writer: Option<Writer>,
+    pub(super) writer: Option<BreadcrumbWriter>,
 }
 
 /// Adds the insertion of new breadcrumbs to an SQL statement.
-pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[Written]) {
+pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[NewVersion]) {
     if new.is_empty() {
         return;
     }
@@ -175,13 +183,13 @@ pub(super) fn insert(statement: &mut Statement, tenant: i64, new: &[Written]) {
              semantic_version, tags, llm_hints, context, tenant) SELECT u.*, ",
     );
     statement.push_bind(tenant).push("::bigint FROM ");
-    let new: Vec<&Written> = new.iter().collect();
+    let new: Vec<&NewVersion> = new.iter().collect();
     push_columns(statement, &new);
     statement.push(")");
 }
 
 /// Adds the replacement of breadcrumbs by new versions or tombstones to an SQL statement.
-pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) {
+pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&NewVersion]) {
     if new.is_empty() {
         return;
     }
@@ -201,11 +209,14 @@ pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&Written]) 
 }
 
 /// Adds the columns of breadcrumbs to an SQL statement as a table `u`.
-fn push_columns(statement: &mut Statement, rows: &[&Written]) {
-    fn all<'w, T>(rows: &[&'w Written], of: impl Fn(&'w Breadcrumb) -> T) -> Vec<T> {
+fn push_columns(statement: &mut Statement, rows: &[&NewVersion]) {
+    fn all<'w, T>(rows: &[&'w NewVersion], of: impl Fn(&'w Breadcrumb) -> T) -> Vec<T> {
         rows.iter().map(|row| of(&row.breadcrumb)).collect()
     }
-    fn of_writers<'w, T>(rows: &[&'w Written], of: impl Fn(&'w Writer) -> T) -> Vec<Option<T>> {
+    fn of_writers<'w, T>(
+        rows: &[&'w NewVersion],
+        of: impl Fn(&'w BreadcrumbWriter) -> T,
+    ) -> Vec<Option<T>> {
         rows.iter()
             .map(|row| row.writer.as_ref().map(&of))
             .collect()
@@ -217,8 +228,8 @@ fn push_columns(statement: &mut Statement, rows: &[&Written]) {
     let columns = vec![
         all(rows, |row| Id::from(row.id)).into(),
         all(rows, |row| row.version.cast_signed()).into(),
-        all(rows, |row| open_time(row.updated_at)).into(),
-        all(rows, |row| open_time(row.created_at)).into(),
+        all(rows, |row| provisional_number(row.updated_at)).into(),
+        all(rows, |row| provisional_number(row.created_at)).into(),
         all(rows, |row| row.ttl.map(Timestamp::as_micros)).into(),
         tombstones.into(),
         all(rows, |row| visibility(row.visibility)).into(),
@@ -245,7 +256,7 @@ fn push_columns(statement: &mut Statement, rows: &[&Written]) {
 }
 
 /// Reads a breadcrumb or a tombstone from the columns of a row from `first` on.
-pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<Found> {
+pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<StoredBreadcrumb> {
     let at = |column: usize| first + column;
     let hints: Option<String> = row.try_get(at(15))?;
     let breadcrumb = Breadcrumb {
@@ -278,8 +289,8 @@ pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<Found> {
         created_by: row.try_get(at(9))?,
         updated_by: row.try_get(at(10))?,
     };
-    Ok(Found {
-        row: (),
+    Ok(StoredBreadcrumb {
+        row_id: (),
         breadcrumb,
         deleted: row.try_get(at(6))?,
     })

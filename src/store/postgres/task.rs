@@ -1,12 +1,12 @@
 //! Queue of jobs (store operations) that wait for a PostgreSQL transaction, with the callers that wait for their results.
 
-use super::error::{Fault, ended};
-use super::facts::Wanted;
+use super::error::{Fault, task_ended};
+use super::facts::FactQuery;
 use super::job::Job;
 use super::lease;
-use super::outcome::{Done, Failed};
-use super::progress::Working;
-use super::writing::Writing;
+use super::outcome::{CommittedTransaction, TransactionFailure};
+use super::progress::JobGuard;
+use super::transaction::TenantTransaction;
 use crate::store::StoreError;
 use futures::future::BoxFuture;
 use std::collections::{HashMap, VecDeque};
@@ -19,146 +19,157 @@ const MOST: usize = 64;
 /// A queued job (store operation) of any result type. The task stores the result until it sends the result to the caller.
 pub(super) trait Task: Send {
     /// Returns `true` if the caller still waits for the result of the job.
-    fn is_wanted(&self) -> bool;
+    fn has_caller(&self) -> bool;
 
-    /// Adds the runs, breadcrumbs and request keys that the job needs to `wanted`.
-    fn wants(&self, wanted: &mut Wanted);
+    /// Adds the runs, breadcrumbs and request keys that the job needs to `fact_query`.
+    fn request_facts(&self, fact_query: &mut FactQuery);
 
     /// Runs the job (store operation) in an open transaction, and stores the result.
-    fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>>;
+    fn run<'r>(
+        &'r mut self,
+        transaction: &'r mut TenantTransaction<'_>,
+    ) -> BoxFuture<'r, Result<(), Fault>>;
 
     /// Rejects the job (store operation), and stores the error as the job's result.
-    fn refuse(&mut self, error: StoreError, writing: &Writing<'_>);
+    fn refuse(&mut self, error: StoreError, transaction: &TenantTransaction<'_>);
 
     /// Returns the parameters of the claim that follows the commit, or `None` if the job is rejected or claims no due runs.
-    fn claims(&self) -> Option<&lease::Asked>;
+    fn claims(&self) -> Option<&lease::ClaimRequest>;
 
     /// Sends the result of the job to its caller. `outcome` contains the results of the commit, or the reason why nothing was committed.
-    fn finish(self: Box<Self>, outcome: Result<&mut Done, &Failed>);
+    fn finish(self: Box<Self>, outcome: Result<&mut CommittedTransaction, &TransactionFailure>);
 }
 
 pub(super) type Tasks = Vec<Box<dyn Task>>;
 
-pub(super) struct Asked<J: Job> {
+pub(super) struct QueuedJob<J: Job> {
     job: J,
-    done: Option<Result<J::Answer, StoreError>>,
-    /// Index in [`Done::places`] of the place that this job's changes have in the tenant's commit order.
-    place: usize,
+    result: Option<Result<J::Answer, StoreError>>,
+    /// Index in [`CommittedTransaction::commit_positions`] of the position that this job's changes have in the tenant's commit order.
+    position_index: usize,
     reply: oneshot::Sender<Result<J::Answer, StoreError>>,
-    working: Option<Working>,
+    job_guard: Option<JobGuard>,
 }
 
-impl<J: Job> Asked<J> {
+impl<J: Job> QueuedJob<J> {
     pub(super) fn new(
         job: J,
         reply: oneshot::Sender<Result<J::Answer, StoreError>>,
-        working: Option<Working>,
+        job_guard: Option<JobGuard>,
     ) -> Self {
         Self {
             job,
-            done: None,
-            place: 0,
+            result: None,
+            position_index: 0,
             reply,
-            working,
+            job_guard,
         }
     }
 }
 
-impl<J: Job> Task for Asked<J> {
-    fn is_wanted(&self) -> bool {
+impl<J: Job> Task for QueuedJob<J> {
+    fn has_caller(&self) -> bool {
         !self.reply.is_closed()
     }
 
-    fn wants(&self, wanted: &mut Wanted) {
-        self.job.wants(wanted);
+    fn request_facts(&self, fact_query: &mut FactQuery) {
+        self.job.request_facts(fact_query);
     }
 
-    fn run<'r>(&'r mut self, writing: &'r mut Writing<'_>) -> BoxFuture<'r, Result<(), Fault>> {
+    fn run<'r>(
+        &'r mut self,
+        transaction: &'r mut TenantTransaction<'_>,
+    ) -> BoxFuture<'r, Result<(), Fault>> {
         Box::pin(async move {
-            self.done = Some(Ok(self.job.run(writing).await?));
-            self.place = writing.written_times();
+            self.result = Some(Ok(self.job.run(transaction).await?));
+            self.position_index = transaction.write_count();
             Ok(())
         })
     }
 
-    fn refuse(&mut self, error: StoreError, writing: &Writing<'_>) {
-        self.done = Some(Err(error));
-        self.place = writing.written_times();
+    fn refuse(&mut self, error: StoreError, transaction: &TenantTransaction<'_>) {
+        self.result = Some(Err(error));
+        self.position_index = transaction.write_count();
     }
 
-    fn claims(&self) -> Option<&lease::Asked> {
-        match self.done {
+    fn claims(&self) -> Option<&lease::ClaimRequest> {
+        match self.result {
             Some(Ok(_)) => self.job.claims(),
             Some(Err(_)) | None => None,
         }
     }
 
-    fn finish(self: Box<Self>, outcome: Result<&mut Done, &Failed>) {
+    fn finish(self: Box<Self>, outcome: Result<&mut CommittedTransaction, &TransactionFailure>) {
         let claims = self.claims().map(|claims| claims.claim);
-        let done = match outcome {
+        let result = match outcome {
             // The cause of a rejection may not have been committed either.
-            Err(failed) => Err(failed.told()),
+            Err(failed) => Err(failed.to_store_error()),
             Ok(commit) => {
-                let mut done = self.done.unwrap_or_else(|| Err(ended()));
-                if let (Ok(answer), Some(claim)) = (&mut done, claims) {
-                    J::leased(answer, commit.leased(claim));
+                let mut result = self.result.unwrap_or_else(|| Err(task_ended()));
+                if let (Ok(answer), Some(claim)) = (&mut result, claims) {
+                    J::leased(answer, commit.take_leased(claim));
                 }
-                match (&mut done, commit.places.get(self.place)) {
-                    (Ok(answer), Some(place)) => J::settle(answer, place),
+                match (
+                    &mut result,
+                    commit.commit_positions.get(self.position_index),
+                ) {
+                    (Ok(answer), Some(commit_position)) => {
+                        J::finalize_times(answer, commit_position)
+                    }
                     (
                         Err(StoreError::NotFound {
                             tombstone: Some(tombstone),
                             ..
                         }),
-                        Some(place),
-                    ) => place.settle(tombstone),
+                        Some(commit_position),
+                    ) => commit_position.finalize_times(tombstone),
                     (Ok(_) | Err(_), _) => {}
                 }
-                done
+                result
             }
         };
-        if let Ok(answer) = &done {
+        if let Ok(answer) = &result {
             self.job.committed(answer);
         }
-        drop(self.working);
+        drop(self.job_guard);
         // The caller may have stopped waiting.
-        drop(self.reply.send(done));
+        drop(self.reply.send(result));
     }
 }
 
-/// Queues of jobs (store operations) by tenant. Each tenant in the map has at least one turn, which is a task that runs its jobs.
+/// Queues of jobs (store operations) by tenant. Each tenant in the map has at least one worker, a background task that runs its jobs.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<HashMap<Arc<str>, Queue>>);
+pub(super) struct JobQueues(Mutex<HashMap<Arc<str>, Queue>>);
 
 /// Queue of one tenant's jobs (store operations) that wait for a transaction.
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Box<dyn Task>>,
-    /// Number of the tenant's turns (background tasks) that run jobs concurrently.
-    turns: usize,
+    /// Number of the tenant's workers (background tasks) that run jobs concurrently.
+    workers: usize,
 }
 
-impl Waiting {
-    /// Adds a job (store operation) to the tenant's queue. Returns `true` if the caller must start a turn. `most` is the maximum number of
-    /// turns of a tenant.
+impl JobQueues {
+    /// Adds a job (store operation) to the tenant's queue. Returns `true` if the caller must start a worker. `most` is the maximum number
+    /// of workers of a tenant.
     pub(super) fn push(&self, tenant: &Arc<str>, job: Box<dyn Task>, most: usize) -> bool {
-        let mut waiting = self.lock();
-        let queue = waiting.entry(Arc::clone(tenant)).or_default();
+        let mut queues = self.lock();
+        let queue = queues.entry(Arc::clone(tenant)).or_default();
         queue.jobs.push_back(job);
-        let starts = queue.turns < most.max(1);
-        queue.turns += usize::from(starts);
+        let starts = queue.workers < most.max(1);
+        queue.workers += usize::from(starts);
         starts
     }
 
-    /// Returns the next queued jobs (store operations) of a tenant whose callers still wait. `None` ends the turn.
+    /// Returns the next queued jobs (store operations) of a tenant whose callers still wait. `None` ends the worker.
     pub(super) fn take(&self, tenant: &str) -> Option<Tasks> {
-        let mut waiting = self.lock();
-        let queue = waiting.get_mut(tenant)?;
-        queue.jobs.retain(|job| job.is_wanted());
+        let mut queues = self.lock();
+        let queue = queues.get_mut(tenant)?;
+        queue.jobs.retain(|job| job.has_caller());
         if queue.jobs.is_empty() {
-            queue.turns -= 1;
-            if queue.turns == 0 {
-                waiting.remove(tenant);
+            queue.workers -= 1;
+            if queue.workers == 0 {
+                queues.remove(tenant);
             }
             return None;
         }
@@ -166,18 +177,18 @@ impl Waiting {
         Some(queue.jobs.drain(..most).collect())
     }
 
-    /// Ends a turn (a background task that runs a tenant's jobs) that panicked. If it was the tenant's only one, the callers of the waiting
-    /// jobs receive an error, and the next job starts a new turn.
+    /// Ends a worker (a background task that runs a tenant's jobs) that panicked. If it was the tenant's only one, the callers of the
+    /// waiting jobs receive an error, and the next job starts a new worker.
     pub(super) fn abandon(&self, tenant: &str) {
-        let mut waiting = self.lock();
-        let Some(queue) = waiting.get_mut(tenant) else {
+        let mut queues = self.lock();
+        let Some(queue) = queues.get_mut(tenant) else {
             return;
         };
-        queue.turns -= 1;
-        if queue.turns == 0 {
-            let left = waiting.remove(tenant);
-            drop(waiting);
-            drop(left);
+        queue.workers -= 1;
+        if queue.workers == 0 {
+            let removed = queues.remove(tenant);
+            drop(queues);
+            drop(removed);
         }
     }
 

@@ -2,10 +2,10 @@
 
 use super::column;
 use super::history::Mark;
-use super::recent::Recent;
+use super::recent::RecentEvents;
 use super::statement::Statement;
 use crate::model::Timestamp;
-use crate::store::durable::tenant::{Tenant, Time};
+use crate::store::durable::tenant::{StoreClock, Tenant};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -33,8 +33,8 @@ macro_rules! wall_clock {
 }
 
 /// SQL of the store's clock in microseconds: the server's clock, unless the server's clock was set back. The rule is that of
-/// [`shown`](crate::store::durable::tenant::shown), with [`Tenant::latest`] of the tenant `$1`. In tests, `$2` is the time at which the
-/// clock is stopped, and `$3` is the time that is added.
+/// [`store_time`](crate::store::durable::tenant::store_time), with [`Tenant::latest`] of the tenant `$1`. In tests, `$2` is the time at
+/// which the clock is stopped, and `$3` is the time that is added.
 macro_rules! clock {
     () => {
         concat!(
@@ -49,20 +49,20 @@ macro_rules! clock {
 
 pub(super) use {clock, server_clock, wall_clock};
 
-/// A tenant's name, with its ID once the tenant has a row.
+/// Handle on one tenant: the tenant's name, its ID once the tenant has a row, and its newest events.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct TenantHandle {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
     /// Time at which a check of the tenant's old request keys last failed with an error.
     failed_check: Mutex<Option<Instant>>,
     /// Newest events that this process committed over any handle of the tenant.
-    pub(super) recent: Arc<Recent>,
+    pub(super) recent: Arc<RecentEvents>,
 }
 
-impl Named {
-    pub(super) fn new(name: &str, recent: Arc<Recent>) -> Self {
+impl TenantHandle {
+    pub(super) fn new(name: &str, recent: Arc<RecentEvents>) -> Self {
         Self {
             name: name.into(),
             id: OnceLock::new(),
@@ -78,7 +78,7 @@ impl Named {
     }
 
     /// Records the newest events of the tenant that this process has seen.
-    pub(super) fn saw(&self, events: Mark) {
+    pub(super) fn record_seen(&self, events: Mark) {
         self.lock().add(events);
     }
 
@@ -148,36 +148,40 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Tenant> {
     Tenant::read(|column| row.try_get(column))
 }
 
-/// Bit that marks a provisional (open) time. The time of a breadcrumb version is open until its transaction has its place in the commit
+/// Bit that marks a provisional time. The time of a breadcrumb version is provisional until its transaction has its position in the commit
 /// order. It consists of this bit and the number of the version within the transaction. No real time has the bit.
-pub(super) const OPEN_TIME: i64 = 1 << 60;
+pub(super) const PROVISIONAL_TIME: i64 = 1 << 60;
 
-/// Returns the number of a breadcrumb version within its transaction. The number is part of the version's provisional (open) time, and is
+/// Returns the number of a breadcrumb version within its transaction. The number is part of the version's provisional time, and is
 /// added to the `base` of the transaction.
-pub(super) fn open_time(time: Timestamp) -> i64 {
-    time.as_micros() & !OPEN_TIME
+pub(super) fn provisional_number(time: Timestamp) -> i64 {
+    time.as_micros() & !PROVISIONAL_TIME
 }
 
-/// Bit that marks a provisional (open) sequence number. The sequence number of a run is open until its transaction has its place in the
+/// Bit that marks a provisional sequence number. The sequence number of a run is provisional until its transaction has its position in the
 /// commit order, and consists of this bit and a number. No real sequence number has the bit.
-pub(super) const OPEN_SEQUENCE: i64 = 1 << 61;
+pub(super) const PROVISIONAL_SEQUENCE: i64 = 1 << 61;
 
-/// Returns the tenant's row for the start of a transaction, with provisional (open) times and sequence numbers.
-pub(super) fn open(mut tenant: Tenant) -> Tenant {
-    (tenant.latest, tenant.sequence) = (OPEN_TIME, OPEN_SEQUENCE);
+/// Returns the tenant's row for the start of a transaction, with provisional times and sequence numbers.
+pub(super) fn with_provisional_values(mut tenant: Tenant) -> Tenant {
+    (tenant.latest, tenant.sequence) = (PROVISIONAL_TIME, PROVISIONAL_SEQUENCE);
     tenant
 }
 
 /// Starts the SQL statement that writes the changes of a transaction. Its table `t` has one row with the start values of the changes. The
 /// numbers of the transaction are added to `t.sequence` and `t.position`, and its provisional times are added to `t.base`. `position`
 /// replaces the tenant's event position.
-pub(super) fn place(tenant: i64, time: &Time, position: Option<i64>) -> Statement {
+pub(super) fn start_write_statement(
+    tenant: i64,
+    time: &StoreClock,
+    position: Option<i64>,
+) -> Statement {
     let mut statement =
         Statement::new("WITH t AS MATERIALIZED (SELECT n.id, n.sequence, coalesce(");
     statement
         .push_bind(position)
         .push("::bigint, n.position) AS position, greatest(coalesce(")
-        .push_bind(time.held())
+        .push_bind(time.stopped_at())
         .push("::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + ")
         .push_bind(time.shift())
         .push("::bigint, n.latest + 1) - 1 AS base FROM ux_tenants AS n WHERE n.id = ")

@@ -8,12 +8,12 @@ use super::column;
 use super::error::Fault;
 use super::pgvector::Pgvector;
 use super::read::Read;
-use super::search::{Asked, SNAPSHOT};
+use super::search::{SNAPSHOT, SqlConditions};
 use super::table::{self, columns};
-use super::tenant::{Named, clock};
+use super::tenant::{TenantHandle, clock};
 use super::vectors;
 use crate::model::Timestamp;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use crate::store::embedding::{EmbeddingConfig, Nearest, similarity};
 use crate::store::{Scored, VectorQuery};
 use sqlx::postgres::PgRow;
@@ -28,10 +28,10 @@ const SPARE: usize = 8;
 
 /// Read that searches one tenant's breadcrumbs for the nearest vectors.
 pub(super) struct VectorSearch<'q> {
-    pub(super) tenant: &'q Named,
+    pub(super) tenant: &'q TenantHandle,
     pub(super) query: &'q VectorQuery,
     /// Unit vector of the query's text.
-    pub(super) to: &'q [f32],
+    pub(super) query_vector: &'q [f32],
     pub(super) config: &'q EmbeddingConfig,
     pub(super) pgvector: &'q Pgvector,
     /// If `true`, there is an approximate PostgreSQL index for the vectors.
@@ -45,38 +45,42 @@ impl Read for VectorSearch<'_> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, time: &Time) -> Result<Vec<Scored>, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        time: &StoreClock,
+    ) -> Result<Vec<Scored>, Fault> {
         let Some(tenant) = self.tenant.id(connection).await? else {
             return Ok(Vec::new());
         };
-        let Some(asked) = Asked::of(tenant, &self.query.query, time) else {
+        let Some(conditions) = SqlConditions::of(tenant, &self.query.query, time) else {
             return Ok(Vec::new());
         };
         if self.is_indexed
-            && let Some(found) = self.by_index(&asked, connection).await?
+            && let Some(scored) = self.by_index(&conditions, connection).await?
         {
-            return Ok(found);
+            return Ok(scored);
         }
-        let mut found = Met::new(self);
+        let mut progress = VectorSearchProgress::new(self);
         let page = self.page();
         let rows = self
-            .rows(&asked, Way::Exact, Some(page), connection)
+            .rows(&conditions, SearchMethod::Exact, Some(page), connection)
             .await?;
         if rows.is_empty() {
             // Without rows, the vectors may have been deleted, or replaced by vectors of another model.
             vectors::check(connection, self.config).await?;
         }
         let is_last = rows.len() < page;
-        if found.take(rows)? || is_last {
-            return Ok(found.nearest.into_scored());
+        if progress.add_rows(rows)? || is_last {
+            return Ok(progress.nearest.into_scored());
         }
-        self.all(&asked, connection).await
+        self.all(&conditions, connection).await
     }
 }
 
 /// Method of a vector search on the server: exact, or by the approximate index.
 #[derive(Clone, Copy)]
-enum Way {
+enum SearchMethod {
     Exact,
     ByIndex,
 }
@@ -96,7 +100,7 @@ impl VectorSearch<'_> {
     /// approximate index can miss some.
     async fn by_index(
         &self,
-        asked: &Asked<'_>,
+        conditions: &SqlConditions<'_>,
         connection: &mut PgConnection,
     ) -> Result<Option<Vec<Scored>>, Fault> {
         let page = self.page();
@@ -104,12 +108,12 @@ impl VectorSearch<'_> {
             .begin_with(AssertSqlSafe(self.settings(page)))
             .await?;
         let rows = self
-            .rows(asked, Way::ByIndex, Some(page), &mut snapshot)
+            .rows(conditions, SearchMethod::ByIndex, Some(page), &mut snapshot)
             .await?;
         snapshot.commit().await?;
-        let mut found = Met::new(self);
-        let is_enough = found.take(rows)? || found.nearest.is_full();
-        Ok(is_enough.then(|| found.nearest.into_scored()))
+        let mut progress = VectorSearchProgress::new(self);
+        let is_enough = progress.add_rows(rows)? || progress.nearest.is_full();
+        Ok(is_enough.then(|| progress.nearest.into_scored()))
     }
 
     /// Returns the SQL statements that begin a transaction for a vector search with the index and set the breadth of the search. The server
@@ -118,7 +122,7 @@ impl VectorSearch<'_> {
         /// Maximum value of pgvector's setting `hnsw.ef_search`.
         const MOST: usize = 1_000;
         let breadth = page.saturating_mul(8).clamp(200, MOST);
-        let iterates = if self.pgvector.iterates {
+        let iterates = if self.pgvector.supports_iteration {
             "SET LOCAL hnsw.iterative_scan = strict_order;"
         } else {
             ""
@@ -133,62 +137,63 @@ impl VectorSearch<'_> {
     /// candidates once.
     async fn all(
         &self,
-        asked: &Asked<'_>,
+        conditions: &SqlConditions<'_>,
         connection: &mut PgConnection,
     ) -> Result<Vec<Scored>, Fault> {
         let mut snapshot = connection.begin_with(SNAPSHOT).await?;
-        self.rows(asked, Way::Exact, None, &mut snapshot).await?;
+        self.rows(conditions, SearchMethod::Exact, None, &mut snapshot)
+            .await?;
         let fetch = format!("FETCH {PAGE} FROM near");
-        let mut found = Met::new(self);
+        let mut progress = VectorSearchProgress::new(self);
         loop {
             let rows = sqlx::query(AssertSqlSafe(fetch.as_str()))
                 .fetch_all(&mut *snapshot)
                 .await?;
             let is_last = rows.len() < PAGE;
-            if found.take(rows)? || is_last {
+            if progress.add_rows(rows)? || is_last {
                 break;
             }
         }
         snapshot.commit().await?;
-        Ok(found.nearest.into_scored())
+        Ok(progress.nearest.into_scored())
     }
 
     /// Returns the first `most` candidate rows of a vector search, or declares a cursor over all rows if `most` is `None`.
     async fn rows(
         &self,
-        asked: &Asked<'_>,
-        way: Way,
+        conditions: &SqlConditions<'_>,
+        method: SearchMethod,
         most: Option<usize>,
         connection: &mut PgConnection,
     ) -> sqlx::Result<Vec<PgRow>> {
-        let sql = self.sql(asked, way, most.is_some());
+        let sql = self.sql(conditions, method, most.is_some());
         let rows = sqlx::query(AssertSqlSafe(sql))
-            .bind(asked.tenant)
-            .bind(asked.time.held())
-            .bind(asked.time.shift())
+            .bind(conditions.tenant)
+            .bind(conditions.time.stopped_at())
+            .bind(conditions.time.shift())
             .bind(most.map(|most| most.cast_signed() as i64))
-            .bind(self.to)
+            .bind(self.query_vector)
             .bind(column::name(self.config.model()))
             .bind(vectors::dimensions(self.config));
-        asked
-            .bind(rows, asked.query.before)
+        conditions
+            .bind(rows, conditions.query.before)
             .fetch_all(connection)
             .await
     }
 
     /// Returns the SQL statement of a vector search, nearest rows first. The inner query sorts the rows by distance, and the outer query
     /// reads their columns.
-    fn sql(&self, asked: &Asked<'_>, way: Way, is_page: bool) -> String {
+    fn sql(&self, conditions: &SqlConditions<'_>, method: SearchMethod, is_page: bool) -> String {
         /// Number of SQL parameters before the parameters of the query's filter.
         const PARAMETERS: usize = 7;
-        let (schema, n) = (&self.pgvector.schema, self.to.len());
-        let (distance, which) = match way {
+        let (schema, n) = (&self.pgvector.schema, self.query_vector.len());
+        let (distance, dimensions_condition) = match method {
             // The inner product of two unit vectors is their cosine. `<#>` returns the negative inner product.
-            Way::Exact => (
+            SearchMethod::Exact => (
                 format!("1 + (e.embedding OPERATOR({schema}.<#>) $5::real[]::{schema}.vector)"),
                 String::from("e.dimensions = $7"),
             ),
-            Way::ByIndex => (
+            SearchMethod::ByIndex => (
                 format!(
                     "e.embedding::{schema}.vector({n}) OPERATOR({schema}.<=>) $5::real[]::{schema}.vector({n})"
                 ),
@@ -200,7 +205,7 @@ impl VectorSearch<'_> {
         } else {
             "DECLARE near NO SCROLL CURSOR FOR "
         };
-        let what = asked.filter(PARAMETERS, asked.query.before.is_some());
+        let filter = conditions.filter(PARAMETERS, conditions.query.before.is_some());
         format!(
             concat!(
                 "{declare}SELECT ",
@@ -208,54 +213,54 @@ impl VectorSearch<'_> {
                 ", n.distance, e.embedding::real[], ",
                 columns!(),
                 "FROM (SELECT b.serial, {distance} AS distance FROM ux_breadcrumbs AS b JOIN ux_embeddings AS e
-                     ON e.tenant = $1 AND e.breadcrumb_id = b.id AND e.version = b.version AND e.model = $6 AND {which}
-                 WHERE b.tenant = $1 AND NOT b.deleted AND e.embedding IS NOT NULL{what}
+                     ON e.tenant = $1 AND e.breadcrumb_id = b.id AND e.version = b.version AND e.model = $6 AND {dimensions_condition}
+                 WHERE b.tenant = $1 AND NOT b.deleted AND e.embedding IS NOT NULL{filter}
                      AND EXISTS (SELECT 1 FROM ux_embedder AS k WHERE k.model = $6 AND k.dimensions = $7)
                  ORDER BY distance LIMIT $4) AS n
                  JOIN ux_breadcrumbs AS b ON b.serial = n.serial
                  JOIN ux_embeddings AS e ON e.tenant = $1 AND e.breadcrumb_id = b.id AND e.model = $6
                  ORDER BY n.distance"
             ),
-            declare = declare, distance = distance, which = which, what = what
+            declare = declare, distance = distance, dimensions_condition = dimensions_condition, filter = filter
         )
     }
 }
 
 /// Result so far of a vector search.
-struct Met<'q> {
-    near: &'q VectorSearch<'q>,
+struct VectorSearchProgress<'q> {
+    search: &'q VectorSearch<'q>,
     nearest: Nearest<'q>,
     /// Maximum rounding error of the server's distances.
-    blur: f64,
+    rounding_error: f64,
 }
 
-impl<'q> Met<'q> {
-    fn new(near: &'q VectorSearch<'q>) -> Self {
+impl<'q> VectorSearchProgress<'q> {
+    fn new(search: &'q VectorSearch<'q>) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "there are few dimensions")]
-        let blur = near.to.len() as f64 * f64::from(f32::EPSILON);
+        let rounding_error = search.query_vector.len() as f64 * f64::from(f32::EPSILON);
         Self {
-            near,
-            nearest: Nearest::new(near.query),
-            blur,
+            search,
+            nearest: Nearest::new(search.query),
+            rounding_error,
         }
     }
 
     /// Adds breadcrumbs of the next candidate rows to the result of the vector search. The rows must be sorted, nearest first. Returns
     /// `true` if no further row can be in the result.
-    fn take(&mut self, rows: Vec<PgRow>) -> sqlx::Result<bool> {
+    fn add_rows(&mut self, rows: Vec<PgRow>) -> sqlx::Result<bool> {
         for row in rows {
             let distance: f64 = row.try_get(1)?;
-            if !self.nearest.accepts(1.0 - distance + self.blur) {
+            if !self.nearest.accepts(1.0 - distance + self.rounding_error) {
                 return Ok(true);
             }
             let vector: Vec<f32> = row.try_get(2)?;
-            let score = similarity(&vector, self.near.to);
+            let score = similarity(&vector, self.search.query_vector);
             if self.nearest.accepts(score) {
                 let now: Timestamp = column::time(&row, 0)?;
-                let one = table::read(&row, 3)?;
+                let stored = table::read(&row, 3)?;
                 // SQL is only a prefilter. `Query::selects` decides.
-                if one.lives(now) && self.near.query.query.selects(&one.breadcrumb) {
-                    self.nearest.add(score, Arc::new(one.breadcrumb));
+                if stored.is_live(now) && self.search.query.query.selects(&stored.breadcrumb) {
+                    self.nearest.add(score, Arc::new(stored.breadcrumb));
                 }
             }
         }

@@ -8,17 +8,17 @@ use super::pgvector::Pgvector;
 use super::read::Read;
 use super::statement::Statement;
 use super::table;
-use super::tenant::{Named, clock};
+use super::tenant::{TenantHandle, clock};
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::StoreError;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use crate::store::embedding::{BreadcrumbVector, EmbedError, EmbeddingConfig, UnembeddedPage};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::sync::Arc;
 
 /// Deletes all stored vectors if `forget_vectors` was set, and records the model of the embedder. Fails if the stored vectors come from
 /// another model.
-pub(super) async fn begin(
+pub(super) async fn prepare(
     connection: &mut PgConnection,
     settings: &Settings,
 ) -> Result<(), ConnectFault> {
@@ -37,7 +37,7 @@ pub(super) async fn begin(
             .bind(column::name(config.model()))
             .bind(dimensions(config));
         insert.execute(&mut *transaction).await?;
-        compare(config, kept(&mut transaction).await?).map_err(PostgresError::from)?;
+        compare(config, stored_model(&mut transaction).await?).map_err(PostgresError::from)?;
     }
     transaction.commit().await?;
     Ok(())
@@ -49,20 +49,20 @@ pub(super) async fn check(
     connection: &mut PgConnection,
     config: &EmbeddingConfig,
 ) -> Result<(), Fault> {
-    let kept = kept(connection).await?;
-    compare(config, kept).map_err(|error| StoreError::from(error).into())
+    let stored_model = stored_model(connection).await?;
+    compare(config, stored_model).map_err(|error| StoreError::from(error).into())
 }
 
 /// Model name and number of dimensions of the stored vectors.
-type Kept = Option<(String, i32)>;
+type StoredModel = Option<(String, i32)>;
 
-async fn kept(connection: &mut PgConnection) -> sqlx::Result<Kept> {
-    let kept = sqlx::query_as("SELECT model, dimensions FROM ux_embedder");
-    kept.fetch_optional(connection).await
+async fn stored_model(connection: &mut PgConnection) -> sqlx::Result<StoredModel> {
+    let stored_model = sqlx::query_as("SELECT model, dimensions FROM ux_embedder");
+    stored_model.fetch_optional(connection).await
 }
 
-fn compare(config: &EmbeddingConfig, kept: Kept) -> Result<(), EmbedError> {
-    let (model, dimensions) = kept.unwrap_or_default();
+fn compare(config: &EmbeddingConfig, stored_model: StoredModel) -> Result<(), EmbedError> {
+    let (model, dimensions) = stored_model.unwrap_or_default();
     let dimensions = usize::try_from(dimensions).unwrap_or_default();
     config.check(&column::of_name(model), dimensions)
 }
@@ -72,7 +72,7 @@ pub(super) fn dimensions(config: &EmbeddingConfig) -> i32 {
 }
 
 /// Adds the deletion of breadcrumbs' vectors to an SQL statement.
-pub(super) fn forget(
+pub(super) fn delete_vectors(
     statement: &mut Statement,
     tenant: i64,
     of: impl Iterator<Item = BreadcrumbId>,
@@ -90,8 +90,8 @@ pub(super) fn forget(
 }
 
 /// Read of breadcrumbs without a vector of their current version.
-pub(super) struct Without<'t> {
-    pub(super) tenant: &'t Named,
+pub(super) struct MissingVectors<'t> {
+    pub(super) tenant: &'t TenantHandle,
     pub(super) model: &'t str,
     pub(super) after: Timestamp,
     pub(super) most: usize,
@@ -108,7 +108,7 @@ const WITHOUT: &str = concat!(
      WHERE b.tenant = $1 AND NOT b.deleted AND b.updated_at > $5 ORDER BY b.updated_at LIMIT $6"
 );
 
-impl Read for Without<'_> {
+impl Read for MissingVectors<'_> {
     type Answer = UnembeddedPage;
 
     fn tenant(&self) -> Option<&str> {
@@ -118,7 +118,7 @@ impl Read for Without<'_> {
     async fn run(
         &self,
         connection: &mut PgConnection,
-        time: &Time,
+        time: &StoreClock,
     ) -> Result<UnembeddedPage, Fault> {
         /// Maximum number of breadcrumbs that one read checks for missing vectors.
         const ROWS: usize = 4_096;
@@ -132,61 +132,61 @@ impl Read for Without<'_> {
         };
         let rows = sqlx::query(WITHOUT)
             .bind(tenant)
-            .bind(time.held())
+            .bind(time.stopped_at())
             .bind(time.shift())
             .bind(column::name(self.model))
             .bind(self.after.as_micros())
             .bind(ROWS.cast_signed() as i64);
         let rows = rows.fetch_all(&mut *connection).await?;
-        let (mut ids, mut now, mut looked_at) = (Vec::new(), Timestamp::UNIX_EPOCH, 0);
+        let (mut ids, mut now, mut checked_rows) = (Vec::new(), Timestamp::UNIX_EPOCH, 0);
         for row in &rows {
             if ids.len() == self.most {
                 break;
             }
-            looked_at += 1;
+            checked_rows += 1;
             now = column::time(row, 0)?;
             page.until = column::time(row, 1)?;
             if row.try_get(3)? {
                 ids.push(column::id(row, 2)?);
             }
         }
-        page.more = looked_at < rows.len() || looked_at == ROWS;
+        page.more = checked_rows < rows.len() || checked_rows == ROWS;
         if !ids.is_empty() {
-            let found = table::find(connection, tenant, &ids).await?.into_iter();
-            let living = found.filter(|one| one.lives(now));
-            page.found = living.map(|one| Arc::new(one.breadcrumb)).collect();
+            let stored = table::find(connection, tenant, &ids).await?.into_iter();
+            let live = stored.filter(|stored| stored.is_live(now));
+            page.found = live.map(|stored| Arc::new(stored.breadcrumb)).collect();
         }
         Ok(page)
     }
 }
 
 /// Write that stores vectors of breadcrumb versions that are still current.
-pub(super) struct Put {
-    pub(super) tenant: Arc<Named>,
+pub(super) struct PutVectors {
+    pub(super) tenant: Arc<TenantHandle>,
     pub(super) pgvector: Pgvector,
     pub(super) config: EmbeddingConfig,
     pub(super) made: Vec<BreadcrumbVector>,
 }
 
-impl Read for Put {
+impl Read for PutVectors {
     type Answer = ();
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, _: &Time) -> Result<(), Fault> {
+    async fn run(&self, connection: &mut PgConnection, _: &StoreClock) -> Result<(), Fault> {
         let Some(tenant) = self.tenant.id(connection).await? else {
             return Ok(());
         };
-        let (mut numbers, mut places) = (Vec::new(), Vec::new());
+        let (mut numbers, mut offsets) = (Vec::new(), Vec::new());
         for made in &self.made {
-            let place = made.vector.as_ref().map(|vector| {
-                let place = i32::try_from(numbers.len()).unwrap_or(i32::MAX);
+            let offset = made.vector.as_ref().map(|vector| {
+                let offset = i32::try_from(numbers.len()).unwrap_or(i32::MAX);
                 numbers.extend_from_slice(vector);
-                place
+                offset
             });
-            places.push(place);
+            offsets.push(offset);
         }
         let ids: Vec<Id> = self.made.iter().map(|made| Id::from(made.id)).collect();
         let versions: Vec<i64> = self
@@ -194,16 +194,16 @@ impl Read for Put {
             .iter()
             .map(|made| made.version.cast_signed())
             .collect();
-        let kept = sqlx::query_as(AssertSqlSafe(put(&self.pgvector)))
+        let stored_model = sqlx::query_as(AssertSqlSafe(put(&self.pgvector)))
             .bind(tenant)
             .bind(ids)
             .bind(versions)
-            .bind(places)
+            .bind(offsets)
             .bind(numbers)
             .bind(column::name(self.config.model()))
             .bind(dimensions(&self.config));
-        let kept: Kept = kept.fetch_optional(connection).await?;
-        compare(&self.config, kept).map_err(|error| StoreError::from(error).into())
+        let stored_model: StoredModel = stored_model.fetch_optional(connection).await?;
+        compare(&self.config, stored_model).map_err(|error| StoreError::from(error).into())
     }
 }
 

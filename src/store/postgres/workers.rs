@@ -5,11 +5,11 @@ use super::column::{self, time, unreadable};
 use super::error::Fault;
 use super::job::Job;
 use super::read::Read;
-use super::row::{self, Line, line_of};
-use super::tenant::{Named, clock, server_clock};
-use super::writing::Writing;
+use super::row::{self, OrderingKey, ordering_key_of};
+use super::tenant::{TenantHandle, clock, server_clock};
+use super::transaction::TenantTransaction;
 use crate::model::parse_as;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use crate::store::row::{MOST_ACCEPTED, out_of_order_bit};
 use crate::store::rules;
 use crate::store::{Worker, WorkerRecord};
@@ -37,10 +37,10 @@ macro_rules! transferred {
     };
 }
 
-type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+type SqlQuery<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
 /// Binds the SQL parameters `$4` to `$6` of [`transferred`] to a query. The caller must have bound `$1` to `$3`.
-fn bind<'q>(query: Query<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) -> Query<'q> {
+fn bind<'q>(query: SqlQuery<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) -> SqlQuery<'q> {
     let (executors, versions) = (
         versions.iter().map(|(executor, _)| &**executor),
         versions.iter().map(|(_, version)| &**version),
@@ -53,7 +53,7 @@ fn bind<'q>(query: Query<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) ->
 
 /// Read that returns `true` if there are transferred runs that given executor versions accept.
 pub(super) struct HasTransfers<'t> {
-    pub(super) tenant: &'t Named,
+    pub(super) tenant: &'t TenantHandle,
     /// IDs and versions of the executors that accept transferred runs.
     pub(super) versions: &'t [(Arc<str>, Arc<str>)],
 }
@@ -65,14 +65,14 @@ impl Read for HasTransfers<'_> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<bool, Fault> {
+    async fn run(&self, connection: &mut PgConnection, clock: &StoreClock) -> Result<bool, Fault> {
         let Some(tenant) = self.tenant.id(connection).await? else {
             return Ok(false);
         };
         let any = concat!("SELECT EXISTS (SELECT FROM ", transferred!(), ")");
         let any = sqlx::query(any)
             .bind(tenant)
-            .bind(clock.held())
+            .bind(clock.stopped_at())
             .bind(clock.shift());
         let any = bind(any, self.versions, 1).fetch_one(connection).await?;
         Ok(any.try_get(0)?)
@@ -85,10 +85,10 @@ pub(super) struct AcceptTransfers(pub(super) Vec<(Arc<str>, Arc<str>)>);
 impl Job for AcceptTransfers {
     type Answer = usize;
 
-    async fn run(&self, writing: &mut Writing<'_>) -> Result<usize, Fault> {
-        let lines = lines(writing, &self.0).await?;
-        writing.lock(lines).await?;
-        writing.flush().await?;
+    async fn run(&self, transaction: &mut TenantTransaction<'_>) -> Result<usize, Fault> {
+        let ordering_keys = ordering_keys(transaction, &self.0).await?;
+        transaction.lock(ordering_keys).await?;
+        transaction.flush().await?;
         let accepted = concat!(
             "SELECT ",
             row::columns!(),
@@ -101,21 +101,22 @@ impl Job for AcceptTransfers {
                  AND r.over IS NULL LIMIT 1 FOR UPDATE SKIP LOCKED) AS r ORDER BY r.sequence"
         );
         let accepted = sqlx::query(accepted)
-            .bind(writing.tenant.id)
-            .bind(writing.now.as_micros())
+            .bind(transaction.tenant.id)
+            .bind(transaction.now.as_micros())
             .bind(0_i64);
         let accepted = bind(accepted, &self.0, MOST_ACCEPTED);
-        let accepted = accepted.fetch_all(&mut *writing.connection).await?;
+        let accepted = accepted.fetch_all(&mut *transaction.connection).await?;
         let (mut joined, mut count) = (HashSet::new(), 0);
-        for found in &accepted {
-            let kept = row::read(found)?;
-            if !writing.has_locked(&kept.row.run) {
+        for pg_row in &accepted {
+            let stored = row::read(pg_row)?;
+            if !transaction.has_locked(&stored.row.run) {
                 // The run was transferred just now. The next call accepts it.
                 continue;
             }
-            let is_alone = found.try_get(row::COLUMNS)? && joined.insert(line_of(&kept.row.run));
-            let change = rules::accept(kept.row, is_alone, writing.next(), writing.now);
-            writing.apply(kept.serial, change);
+            let is_alone =
+                pg_row.try_get(row::COLUMNS)? && joined.insert(ordering_key_of(&stored.row.run));
+            let change = rules::accept(stored.row, is_alone, transaction.next(), transaction.now);
+            transaction.apply(stored.serial, change);
             count += 1;
         }
         Ok(count)
@@ -123,52 +124,54 @@ impl Job for AcceptTransfers {
 }
 
 /// Reads the ordering keys of the transferred runs that given executor versions accept.
-async fn lines(
-    writing: &mut Writing<'_>,
+async fn ordering_keys(
+    transaction: &mut TenantTransaction<'_>,
     versions: &[(Arc<str>, Arc<str>)],
-) -> sqlx::Result<BTreeSet<Line>> {
-    let lines = concat!(
+) -> sqlx::Result<BTreeSet<OrderingKey>> {
+    let ordering_keys = concat!(
         "SELECT DISTINCT r.executor, r.line FROM ",
         transferred!(),
         " CROSS JOIN LATERAL (SELECT r.executor, r.line FROM ux_runs AS r WHERE r.serial = t.serial LIMIT 1) AS r
          WHERE r.line IS NOT NULL"
     );
-    let lines = sqlx::query(lines)
-        .bind(writing.tenant.id)
-        .bind(writing.now.as_micros())
+    let ordering_keys = sqlx::query(ordering_keys)
+        .bind(transaction.tenant.id)
+        .bind(transaction.now.as_micros())
         .bind(0_i64);
-    let lines = bind(lines, versions, MOST_ACCEPTED);
-    let lines = lines.fetch_all(&mut *writing.connection).await?;
-    let line = |row: &PgRow| {
+    let ordering_keys = bind(ordering_keys, versions, MOST_ACCEPTED);
+    let ordering_keys = ordering_keys
+        .fetch_all(&mut *transaction.connection)
+        .await?;
+    let ordering_key = |row: &PgRow| {
         Ok((
             column::of_name(row.try_get(0)?).into(),
             column::of_name(row.try_get(1)?).into(),
         ))
     };
-    lines.iter().map(line).collect()
+    ordering_keys.iter().map(ordering_key).collect()
 }
 
 /// Write that stores the record of a worker, and deletes old records.
-pub(super) struct Record {
-    pub(super) tenant: Arc<Named>,
+pub(super) struct RecordWorker {
+    pub(super) tenant: Arc<TenantHandle>,
     pub(super) worker: WorkerRecord,
 }
 
-impl Read for Record {
+impl Read for RecordWorker {
     type Answer = ();
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.tenant.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<(), Fault> {
+    async fn run(&self, connection: &mut PgConnection, clock: &StoreClock) -> Result<(), Fault> {
         let text = serde_json::to_string(&self.worker).map_err(|error| unreadable(0, error))?;
         let tenant = self.tenant.id_or_new(&mut *connection).await?;
         let wall = sqlx::query_scalar(concat!("SELECT ", server_clock!()));
         let wall: i64 = wall.fetch_one(&mut *connection).await?;
-        let wall = clock.held().unwrap_or(wall) + clock.shift();
-        clock.jumps.read(NAME, wall);
-        let kept = i64::try_from(Worker::KEPT.as_micros()).unwrap_or(i64::MAX);
+        let wall = clock.stopped_at().unwrap_or(wall) + clock.shift();
+        clock.jumps.record(NAME, wall);
+        let retention = i64::try_from(Worker::KEPT.as_micros()).unwrap_or(i64::MAX);
         let record = sqlx::query(concat!(
             "WITH clock AS MATERIALIZED (SELECT ",
             clock!(),
@@ -182,11 +185,11 @@ impl Read for Record {
         ));
         let record = record
             .bind(tenant)
-            .bind(clock.held())
+            .bind(clock.stopped_at())
             .bind(clock.shift())
             .bind(column::name(&self.worker.id))
             .bind(text)
-            .bind(kept)
+            .bind(retention)
             .bind(i64::try_from(Worker::MOST - 1).unwrap_or(i64::MAX))
             .bind(clock.jumps.is_steady_for(Worker::LIVE));
         record.execute(connection).await?;
@@ -195,16 +198,20 @@ impl Read for Record {
 }
 
 /// Read of all workers of a tenant, the most recently stored record first.
-pub(super) struct All<'t>(pub(super) &'t Named);
+pub(super) struct AllWorkers<'t>(pub(super) &'t TenantHandle);
 
-impl Read for All<'_> {
+impl Read for AllWorkers<'_> {
     type Answer = Vec<Worker>;
 
     fn tenant(&self) -> Option<&str> {
         Some(&self.0.name)
     }
 
-    async fn run(&self, connection: &mut PgConnection, clock: &Time) -> Result<Vec<Worker>, Fault> {
+    async fn run(
+        &self,
+        connection: &mut PgConnection,
+        clock: &StoreClock,
+    ) -> Result<Vec<Worker>, Fault> {
         let Some(tenant) = self.0.id(connection).await? else {
             return Ok(Vec::new());
         };
@@ -213,7 +220,10 @@ impl Read for All<'_> {
             clock!(),
             " FROM ux_workers WHERE tenant = $1 ORDER BY seen_at DESC, id DESC"
         ));
-        let all = all.bind(tenant).bind(clock.held()).bind(clock.shift());
+        let all = all
+            .bind(tenant)
+            .bind(clock.stopped_at())
+            .bind(clock.shift());
         let mut workers = Vec::new();
         for row in all.fetch_all(connection).await? {
             let text: String = row.try_get(0)?;

@@ -1,22 +1,22 @@
 //! PostgreSQL transactions. One transaction commits all jobs (store operations) of a tenant that wait at the same time. A rejected job
 //! does not affect the others. Results are sent once the commit is durable.
 
+use super::commit_position::ReadyToCommit;
 use super::connections::Connection;
 use super::database::{Database, statements};
 use super::end;
-use super::error::{ATTEMPTS, Fault, ended, has_code, is_worth_another};
-use super::facts::Wanted;
-use super::history::{Mark, Seen};
+use super::error::{ATTEMPTS, Fault, can_retry_at_once, has_code, task_ended};
+use super::facts::FactQuery;
+use super::history::{Mark, SeenEvent};
 use super::job::Job;
 use super::listen;
-use super::outcome::{Done, Failed};
-use super::place::Ended;
-use super::resolve::{Lost, resolve};
-use super::retention::{Forget, has_excess};
+use super::outcome::{CommittedTransaction, TransactionFailure};
+use super::resolve::{UnansweredCommit, resolve};
+use super::retention::{DeleteExcess, has_excess};
 use super::session::Session;
-use super::task::{Asked, Tasks};
-use super::tenant::Named;
-use super::writing::{Counters, Writing};
+use super::task::{QueuedJob, Tasks};
+use super::tenant::TenantHandle;
+use super::transaction::{Counters, TenantTransaction};
 use crate::error::Chain;
 use crate::store::StoreError;
 use sqlx::PgConnection;
@@ -35,56 +35,56 @@ impl Database {
     /// the caller stops waiting, because a started job cannot be withdrawn.
     pub(super) async fn write<J: Job>(
         self: &Arc<Self>,
-        tenant: &Arc<Named>,
+        tenant: &Arc<TenantHandle>,
         job: J,
     ) -> Result<J::Answer, StoreError> {
         self.loss.check()?;
-        let (waiting, working) = self.progress.begin(&tenant.name);
+        let (caller_guard, job_guard) = self.abandoned_jobs.begin(&tenant.name);
         let (reply, answer) = oneshot::channel();
-        let task = Box::new(Asked::new(job, reply, Some(working)));
-        if self.waiting.push(&tenant.name, task, self.most_turns()) {
-            let turn = Turn {
+        let task = Box::new(QueuedJob::new(job, reply, Some(job_guard)));
+        if self.job_queues.push(&tenant.name, task, self.max_workers()) {
+            let worker = QueueWorker {
                 database: Arc::clone(self),
                 tenant: Arc::clone(tenant),
-                is_over: false,
+                has_ended: false,
             };
-            drop(tokio::spawn(turn.work()));
+            drop(tokio::spawn(worker.work()));
         }
         let answer = answer.await;
-        drop(waiting);
-        answer.map_err(|_| ended())?
+        drop(caller_guard);
+        answer.map_err(|_| task_ended())?
     }
 }
 
 /// Background task that runs the jobs (store operations) of a tenant until no job waits.
-struct Turn {
+struct QueueWorker {
     database: Arc<Database>,
-    tenant: Arc<Named>,
+    tenant: Arc<TenantHandle>,
     /// If `true`, the tenant's queue was empty and this background task has ended. A later job starts another background task.
-    is_over: bool,
+    has_ended: bool,
 }
 
-impl Turn {
+impl QueueWorker {
     async fn work(mut self) {
-        while let Some(jobs) = self.database.waiting.take(&self.tenant.name) {
+        while let Some(jobs) = self.database.job_queues.take(&self.tenant.name) {
             transact(&self.database, &self.tenant, jobs).await;
         }
-        self.is_over = true;
+        self.has_ended = true;
     }
 }
 
-impl Drop for Turn {
+impl Drop for QueueWorker {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.database.waiting.abandon(&self.tenant.name);
+        if !self.has_ended {
+            self.database.job_queues.abandon(&self.tenant.name);
         }
     }
 }
 
 /// Runs jobs (store operations) until they are committed or a retry is hopeless, and sends their results to the callers.
-async fn transact(database: &Arc<Database>, tenant: &Named, mut jobs: Tasks) {
+async fn transact(database: &Arc<Database>, tenant: &TenantHandle, mut jobs: Tasks) {
     let outcome = attempt(database, tenant, &mut jobs).await;
-    if let Err(Failed::Together) = outcome {
+    if let Err(TransactionFailure::BatchFailed) = outcome {
         for job in jobs {
             let mut alone = vec![job];
             let outcome = attempt(database, tenant, &mut alone).await;
@@ -95,7 +95,7 @@ async fn transact(database: &Arc<Database>, tenant: &Named, mut jobs: Tasks) {
     }
 }
 
-fn answer(jobs: Tasks, mut outcome: Result<Done, Failed>) {
+fn answer(jobs: Tasks, mut outcome: Result<CommittedTransaction, TransactionFailure>) {
     for job in jobs {
         job.finish(outcome.as_mut().map_err(|failed| &*failed));
     }
@@ -104,20 +104,20 @@ fn answer(jobs: Tasks, mut outcome: Result<Done, Failed>) {
 /// Runs jobs (store operations) in one transaction, with retries until they are committed or a retry is hopeless.
 async fn attempt(
     database: &Arc<Database>,
-    tenant: &Named,
+    tenant: &TenantHandle,
     jobs: &mut Tasks,
-) -> Result<Done, Failed> {
+) -> Result<CommittedTransaction, TransactionFailure> {
     let (mut attempt, mut collisions, mut locks) = (1, 0, false);
     loop {
         match commit(database, tenant, jobs, locks).await {
-            Ok(mut done) => {
-                if !done.events.is_empty() {
-                    for (last, events) in std::mem::take(&mut done.events) {
-                        let newest = events.last().map(|event| Seen {
+            Ok(mut committed) => {
+                if !committed.events.is_empty() {
+                    for (last, events) in std::mem::take(&mut committed.events) {
+                        let newest = events.last().map(|event| SeenEvent {
                             position: last,
-                            of: (event.breadcrumb_id, event.version),
+                            announces: (event.breadcrumb_id, event.version),
                         });
-                        tenant.saw(Mark {
+                        tenant.record_seen(Mark {
                             head: last,
                             event: newest,
                         });
@@ -125,22 +125,29 @@ async fn attempt(
                     }
                     listen::announce(database);
                 }
-                let newest = done.places.last();
-                let has_excess = newest
-                    .is_some_and(|place| has_excess(&place.tenant, &database.settings.limits));
-                let checks_keys = done.has_old_keys && tenant.can_check_keys();
+                let newest = committed.commit_positions.last();
+                let has_excess = newest.is_some_and(|commit_position| {
+                    has_excess(&commit_position.tenant, &database.settings.limits)
+                });
+                let checks_keys = committed.has_old_keys && tenant.can_check_keys();
                 if has_excess || checks_keys {
-                    forget(database, tenant, checks_keys).await;
+                    delete_excess(database, tenant, checks_keys).await;
                 }
-                return Ok(done);
+                return Ok(committed);
             }
-            Err(Failed::Crowded) if !locks => locks = true,
-            Err(Failed::Crowded) if jobs.len() > 1 => return Err(Failed::Together),
+            Err(TransactionFailure::LimitReached) if !locks => locks = true,
+            Err(TransactionFailure::LimitReached) if jobs.len() > 1 => {
+                return Err(TransactionFailure::BatchFailed);
+            }
             // Jobs that take further locks after the tenant's row can deadlock with a transaction that waits for the row.
-            Err(Failed::Driver(error)) if locks && jobs.len() > 1 && has_code(&error, DEADLOCK) => {
-                return Err(Failed::Together);
+            Err(TransactionFailure::Driver(error))
+                if locks && jobs.len() > 1 && has_code(&error, DEADLOCK) =>
+            {
+                return Err(TransactionFailure::BatchFailed);
             }
-            Err(Failed::Driver(error)) if attempt < ATTEMPTS && is_worth_another(&error) => {
+            Err(TransactionFailure::Driver(error))
+                if attempt < ATTEMPTS && can_retry_at_once(&error) =>
+            {
                 tracing::debug!(error = %Chain(&error), attempt, "a transaction failed, will retry");
                 attempt += 1;
                 // With the tenant's row locked, no other transaction adds the same run or key.
@@ -153,13 +160,17 @@ async fn attempt(
 }
 
 /// Deletes a tenant's oldest events, tombstones and ended runs beyond the limits. With `checks_keys`, deletes old request keys as well.
-async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
+async fn delete_excess(database: &Database, tenant: &TenantHandle, checks_keys: bool) {
     let (reply, _answer) = oneshot::channel();
-    let mut forget: Tasks = vec![Box::new(Asked::new(Forget { checks_keys }, reply, None))];
-    match commit(database, tenant, &mut forget, true).await {
-        Ok(done) => {
-            if let Some(place) = done.places.last() {
-                let first = place.tenant.first_event.cast_unsigned();
+    let mut delete_excess: Tasks = vec![Box::new(QueuedJob::new(
+        DeleteExcess { checks_keys },
+        reply,
+        None,
+    ))];
+    match commit(database, tenant, &mut delete_excess, true).await {
+        Ok(committed) => {
+            if let Some(commit_position) = committed.commit_positions.last() {
+                let first = commit_position.tenant.first_event.cast_unsigned();
                 tenant.recent.forget_before(first);
             }
         }
@@ -167,7 +178,7 @@ async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
             if checks_keys {
                 tenant.check_failed();
             }
-            let error = failed.told();
+            let error = failed.to_store_error();
             tracing::debug!(error = %Chain(&error), "deletion of rows beyond the retention limits failed, will retry after a later commit");
         }
     }
@@ -176,30 +187,30 @@ async fn forget(database: &Database, tenant: &Named, checks_keys: bool) {
 /// Runs jobs (store operations) in one PostgreSQL transaction, without retries.
 async fn commit(
     database: &Database,
-    tenant: &Named,
+    tenant: &TenantHandle,
     jobs: &mut Tasks,
     locks: bool,
-) -> Result<Done, Failed> {
+) -> Result<CommittedTransaction, TransactionFailure> {
     let connections = &database.connections;
-    let mut connection = connections.one().await?;
+    let mut connection = connections.acquire().await?;
     // If this fails, the connection is closed.
     let prepared = connection.prepare(statements);
-    let session = connections.in_time(prepared).await??;
+    let session = connections.with_timeout(prepared).await??;
     let mark = tenant.mark();
     let work = work(database, tenant, jobs, locks, &mut connection);
-    let worked = match connections.in_time(work).await {
+    let worked = match connections.with_timeout(work).await {
         Ok(worked) => worked,
         // Nothing was committed, and the transaction ends with the connection.
-        Err(silent) => return Err(silent.into()),
+        Err(timed_out) => return Err(timed_out.into()),
     };
-    let Ok(Some(ended)) = worked else {
+    let Ok(Some(ready)) = worked else {
         if roll_back(database, connection).await.is_err() {
             tracing::debug!("cannot roll back a failed transaction, closing its connection");
         }
-        if let Err(Failed::Driver(error)) = &worked {
-            connections.note(error);
+        if let Err(TransactionFailure::Driver(error)) = &worked {
+            connections.record_error(error);
         }
-        return worked.map(|_| Done::default());
+        return worked.map(|_| CommittedTransaction::default());
     };
     let ending = Ending {
         database,
@@ -209,15 +220,15 @@ async fn commit(
         is_alone: jobs.len() == 1,
     };
     let claims = jobs.iter().filter_map(|job| job.claims());
-    let claims = claims.map(|claims| claims.message(ended.tenant, &database.time));
+    let claims = claims.map(|claims| claims.message(ready.tenant, &database.time));
     let claims = claims.collect();
-    ending.end(connection, ended, claims).await
+    ending.end(connection, ready, claims).await
 }
 
 /// End of a PostgreSQL transaction: the commit, and the recovery of its outcome if the answer is lost.
 struct Ending<'e> {
     database: &'e Database,
-    tenant: &'e Named,
+    tenant: &'e TenantHandle,
     /// Newest events of the tenant that this process had seen before the transaction.
     mark: Mark,
     session: Session,
@@ -229,103 +240,113 @@ impl Ending<'_> {
     async fn end(
         self,
         connection: Connection<'_>,
-        mut ended: Ended,
+        mut ready: ReadyToCommit,
         claims: Vec<String>,
-    ) -> Result<Done, Failed> {
-        let mut done = Done {
+    ) -> Result<CommittedTransaction, TransactionFailure> {
+        let mut committed = CommittedTransaction {
             leased: Some(Vec::new()),
-            has_old_keys: ended.has_old_keys,
-            ..Done::default()
+            has_old_keys: ready.has_old_keys,
+            ..CommittedTransaction::default()
         };
-        for (place, events) in ended.places {
-            done.add(place, events);
+        for (commit_position, events) in ready.commit_positions {
+            committed.add(commit_position, events);
         }
-        let witness = ended.last.as_ref().and_then(|last| last.witness);
+        let commit_marker = ready.last.as_ref().and_then(|last| last.commit_marker);
         let claims_any = !claims.is_empty();
-        let events = ended
+        let events = ready
             .last
             .as_mut()
             .map(|last| std::mem::take(&mut last.events));
         let events = events.unwrap_or_default();
-        let place = match end::end(self.database, connection, ended.last, claims).await {
-            Ok(sent) => {
-                done.leased = Some(sent.leased);
-                sent.place
+        let commit_position = match end::end(self.database, connection, ready.last, claims).await {
+            Ok(result) => {
+                committed.leased = Some(result.leased);
+                result.commit_position
             }
-            Err(broken) if broken.is_in_doubt() => {
+            Err(failure) if failure.is_in_doubt() => {
                 if claims_any {
-                    done.leased = None;
+                    committed.leased = None;
                 }
-                let lost = Lost {
+                let commit = UnansweredCommit {
                     // The server may still claim runs until the session ends.
                     session: claims_any.then_some(self.session),
-                    transaction: ended.transaction,
-                    witness,
+                    transaction_id: ready.transaction_id,
+                    commit_marker,
                 };
-                resolve(self.database, self.tenant, lost, broken.error).await?
+                resolve(self.database, self.tenant, commit, failure.error).await?
             }
-            Err(broken) => return Err(Failed::of(broken.error, self.is_alone)),
+            Err(failure) => return Err(TransactionFailure::of(failure.error, self.is_alone)),
         };
-        if place.is_none() && witness.is_some() {
+        if commit_position.is_none() && commit_marker.is_some() {
             // A tenant's row is never removed, so a missing row means that commits were lost.
-            let lost = self.database.lost(self.tenant, self.mark, 0);
-            return Err(Failed::Lost(lost));
+            let lost = self.database.record_lost_commits(self.tenant, self.mark, 0);
+            return Err(TransactionFailure::Lost(lost));
         }
-        if let Some(place) = place {
-            done.add(place, events);
+        if let Some(commit_position) = commit_position {
+            committed.add(commit_position, events);
         }
-        if let Some(place) = done.places.last() {
-            self.tenant.saw(Mark {
-                head: place.tenant.position.cast_unsigned(),
+        if let Some(commit_position) = committed.commit_positions.last() {
+            self.tenant.record_seen(Mark {
+                head: commit_position.tenant.position.cast_unsigned(),
                 event: None,
             });
         }
-        Ok(done)
+        Ok(committed)
     }
 }
 
 async fn roll_back(database: &Database, mut connection: Connection<'_>) -> sqlx::Result<()> {
-    let told = sqlx::raw_sql("ROLLBACK").execute(&mut *connection);
-    database.connections.in_time(told).await??;
-    connection.give_back();
+    let rollback = sqlx::raw_sql("ROLLBACK").execute(&mut *connection);
+    database.connections.with_timeout(rollback).await??;
+    connection.release();
     Ok(())
 }
 
 /// Runs jobs (store operations) in an open PostgreSQL transaction. Returns `None` if all jobs are rejected.
 async fn work(
     database: &Database,
-    tenant: &Named,
+    tenant: &TenantHandle,
     jobs: &mut Tasks,
     locks: bool,
     connection: &mut PgConnection,
-) -> Result<Option<Ended>, Failed> {
+) -> Result<Option<ReadyToCommit>, TransactionFailure> {
     let is_alone = jobs.len() == 1;
-    let mut wanted = Wanted::default();
-    jobs.iter().for_each(|job| job.wants(&mut wanted));
+    let mut fact_query = FactQuery::default();
+    jobs.iter()
+        .for_each(|job| job.request_facts(&mut fact_query));
     let mark = tenant.mark();
     let parts = database.parts();
-    let mut writing = match Writing::begin(connection, parts, tenant, locks, wanted).await {
-        Ok(writing) => writing,
-        // A tenant's row is never removed, so a missing row means that commits were lost.
-        Err(sqlx::Error::RowNotFound) => return Err(Failed::Lost(database.lost(tenant, mark, 0))),
-        Err(error) => return Err(error.into()),
-    };
-    if writing.head() < mark.head {
-        return Err(Failed::Lost(database.lost(tenant, mark, writing.head())));
+    let mut transaction =
+        match TenantTransaction::begin(connection, parts, tenant, locks, fact_query).await {
+            Ok(transaction) => transaction,
+            // A tenant's row is never removed, so a missing row means that commits were lost.
+            Err(sqlx::Error::RowNotFound) => {
+                return Err(TransactionFailure::Lost(
+                    database.record_lost_commits(tenant, mark, 0),
+                ));
+            }
+            Err(error) => return Err(error.into()),
+        };
+    if transaction.head() < mark.head {
+        return Err(TransactionFailure::Lost(database.record_lost_commits(
+            tenant,
+            mark,
+            transaction.head(),
+        )));
     }
     let mut refused = 0;
     for job in jobs.iter_mut() {
-        match job.run(&mut writing).await {
-            Ok(()) => writing.keep(),
-            Err(Fault::Driver(error)) => return Err(Failed::of(error, is_alone)),
+        match job.run(&mut transaction).await {
+            Ok(()) => transaction.accept_job(),
+            Err(Fault::Driver(error)) => return Err(TransactionFailure::of(error, is_alone)),
             Err(Fault::Refused(error)) => {
-                if writing.counters == Counters::Exceeded {
-                    return Err(Failed::Crowded);
+                if transaction.counters == Counters::Exceeded {
+                    return Err(TransactionFailure::LimitReached);
                 }
-                job.refuse(error, &writing);
+                job.refuse(error, &transaction);
                 refused += 1;
-                if !writing.forget() && !is_alone {
-                    return Err(Failed::Together);
+                if !transaction.discard_job() && !is_alone {
+                    return Err(TransactionFailure::BatchFailed);
                 }
             }
         }
@@ -333,5 +354,5 @@ async fn work(
     if refused == jobs.len() {
         return Ok(None);
     }
-    Ok(Some(writing.end()))
+    Ok(Some(transaction.end()))
 }

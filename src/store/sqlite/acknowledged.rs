@@ -1,15 +1,15 @@
 //! Acknowledged positions of event consumers, which each transaction of the SQLite writer thread stores.
 
-use super::guard::Undone;
+use super::guard::TransactionFailure;
 use super::job::Job;
-use crate::store::durable::cursor::Name;
+use crate::store::durable::cursor::ConsumerName;
 use rusqlite::Connection;
 use std::collections::HashMap;
 
 /// Stores acknowledged positions of event consumers in the open SQLite transaction.
 pub(super) fn store(
     connection: &Connection,
-    positions: &HashMap<Name, u64>,
+    positions: &HashMap<ConsumerName, u64>,
 ) -> rusqlite::Result<()> {
     if positions.is_empty() {
         return Ok(());
@@ -29,7 +29,7 @@ pub(super) fn store(
 pub(super) struct StoreAcknowledged;
 
 impl Job for StoreAcknowledged {
-    fn begin(&self) -> bool {
+    fn start(&self) -> bool {
         true
     }
 
@@ -41,5 +41,5 @@ impl Job for StoreAcknowledged {
         false
     }
 
-    fn finish(self: Box<Self>, _: Option<&Undone>) {}
+    fn finish(self: Box<Self>, _: Option<&TransactionFailure>) {}
 }

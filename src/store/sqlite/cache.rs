@@ -6,14 +6,14 @@ use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// Cached vectors of breadcrumbs in memory, up to a total size.
-pub(super) struct Cache {
+pub(super) struct VectorCache {
     bytes: usize,
-    kept: RwLock<Kept>,
+    vectors: RwLock<CachedVectors>,
 }
 
 /// Key that identifies a breadcrumb's vector among all vectors that the SQLite file ever had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Key {
+pub(super) struct VectorKey {
     pub(super) tenant: i64,
     pub(super) serial: i64,
     /// Time at which the breadcrumb version was written, in microseconds.
@@ -21,115 +21,122 @@ pub(super) struct Key {
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedVectors {
     /// Identifier of the file's set of vectors, which changes when the vectors are deleted.
-    since: i64,
+    generation: i64,
     /// Concatenated cached vectors, in the order in which searches added them.
     chunks: Vec<Vec<f32>>,
     /// Total number of elements of all cached vectors.
-    numbers: usize,
+    elements: usize,
     /// Key, chunk index and offset of each cached vector, by the row ID of the vector's breadcrumb.
-    places: HashMap<i64, (Key, usize, usize)>,
+    locations: HashMap<i64, (VectorKey, usize, usize)>,
 }
 
-impl Cache {
+impl VectorCache {
     pub(super) fn new(bytes: usize) -> Self {
         Self {
             bytes,
-            kept: RwLock::default(),
+            vectors: RwLock::default(),
         }
     }
 
-    /// Starts a vector search in the cache for vectors of one length. `since` identifies the set of vectors.
-    pub(super) fn search(&self, since: i64, dimensions: usize) -> Search<'_> {
-        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
-        Search {
+    /// Starts a vector search in the cache for vectors of one length. `generation` identifies the set of vectors.
+    pub(super) fn search(&self, generation: i64, dimensions: usize) -> CacheSearch<'_> {
+        let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
+        CacheSearch {
             cache: self,
-            is_same: kept.since == since,
-            kept,
-            since,
+            is_current: vectors.generation == generation,
+            vectors,
+            generation,
             dimensions,
-            found: 0,
-            missed: Vec::new(),
-            numbers: Vec::new(),
+            hits: 0,
+            missing: Vec::new(),
+            elements: Vec::new(),
         }
     }
 
     /// Returns the maximum number of vector elements in the cache.
-    fn most(&self) -> usize {
+    fn max_elements(&self) -> usize {
         self.bytes / size_of::<f32>()
     }
 }
 
 /// A vector search that uses the cache. Nothing is added to the cache before the search ends.
-pub(super) struct Search<'c> {
-    cache: &'c Cache,
-    kept: RwLockReadGuard<'c, Kept>,
+pub(super) struct CacheSearch<'c> {
+    cache: &'c VectorCache,
+    vectors: RwLockReadGuard<'c, CachedVectors>,
     /// If `true`, the cached vectors belong to the same set as the vectors in the file.
-    is_same: bool,
-    since: i64,
+    is_current: bool,
+    generation: i64,
     dimensions: usize,
-    found: usize,
-    missed: Vec<Key>,
+    hits: usize,
+    missing: Vec<VectorKey>,
     /// Concatenated vectors that the search read from the file because the cache lacks them.
-    numbers: Vec<f32>,
+    elements: Vec<f32>,
 }
 
-impl Search<'_> {
+impl CacheSearch<'_> {
     /// Returns the cached vector with a key, or `None` if the cache lacks it.
-    pub(super) fn get(&mut self, key: Key) -> Option<&[f32]> {
-        let (found, chunk, first) = self.kept.places.get(&key.serial).filter(|_| self.is_same)?;
-        let vector = self.kept.chunks.get(*chunk)?;
+    pub(super) fn get(&mut self, key: VectorKey) -> Option<&[f32]> {
+        let (known, chunk, first) = self
+            .vectors
+            .locations
+            .get(&key.serial)
+            .filter(|_| self.is_current)?;
+        let vector = self.vectors.chunks.get(*chunk)?;
         let vector = vector.get(*first..*first + self.dimensions)?;
-        (*found == key).then(|| {
-            self.found += 1;
+        (*known == key).then(|| {
+            self.hits += 1;
             vector
         })
     }
 
     /// Records a vector that the search read from the file, to add it to the cache later.
-    pub(super) fn missed(&mut self, key: Key, vector: &[f32]) {
-        if self.numbers.len() + vector.len() <= self.cache.most() {
-            self.numbers.extend_from_slice(vector);
-            self.missed.push(key);
+    pub(super) fn add_missing(&mut self, key: VectorKey, vector: &[f32]) {
+        if self.elements.len() + vector.len() <= self.cache.max_elements() {
+            self.elements.extend_from_slice(vector);
+            self.missing.push(key);
         }
     }
 
     /// Ends the vector search, and adds the recorded vectors to the cache.
     pub(super) fn end(self) {
-        if self.missed.is_empty() {
+        if self.missing.is_empty() {
             return;
         }
-        let (cache, mut numbers) = (self.cache, self.numbers);
-        drop(self.kept);
-        let mut kept = cache.kept.write().unwrap_or_else(PoisonError::into_inner);
-        let is_full = kept.numbers + numbers.len() > cache.most();
+        let (cache, mut elements) = (self.cache, self.elements);
+        drop(self.vectors);
+        let mut vectors = cache
+            .vectors
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_full = vectors.elements + elements.len() > cache.max_elements();
         // Most cached vectors are useless to searches like this one.
-        let is_stale = self.found * self.dimensions * 2 < kept.numbers;
-        if kept.since != self.since || (is_full && is_stale) {
-            *kept = Kept {
-                since: self.since,
-                ..Kept::default()
+        let is_stale = self.hits * self.dimensions * 2 < vectors.elements;
+        if vectors.generation != self.generation || (is_full && is_stale) {
+            *vectors = CachedVectors {
+                generation: self.generation,
+                ..CachedVectors::default()
             };
         }
-        let room = (cache.most() - kept.numbers) / self.dimensions.max(1);
-        numbers.truncate(room * self.dimensions);
-        numbers.shrink_to_fit();
-        let chunk = kept.chunks.len();
-        for (place, key) in self.missed.into_iter().take(room).enumerate() {
-            let first = place * self.dimensions;
-            kept.places.insert(key.serial, (key, chunk, first));
+        let free_vectors = (cache.max_elements() - vectors.elements) / self.dimensions.max(1);
+        elements.truncate(free_vectors * self.dimensions);
+        elements.shrink_to_fit();
+        let chunk = vectors.chunks.len();
+        for (index, key) in self.missing.into_iter().take(free_vectors).enumerate() {
+            let first = index * self.dimensions;
+            vectors.locations.insert(key.serial, (key, chunk, first));
         }
-        if !numbers.is_empty() {
-            kept.numbers += numbers.len();
-            kept.chunks.push(numbers);
+        if !elements.is_empty() {
+            vectors.elements += elements.len();
+            vectors.chunks.push(elements);
         }
     }
 }
 
-impl fmt::Debug for Cache {
+impl fmt::Debug for VectorCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache")
+        f.debug_struct("VectorCache")
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }
@@ -139,50 +146,54 @@ impl fmt::Debug for Cache {
 mod tests {
     use super::*;
 
-    fn key(serial: i64, time: i64) -> Key {
-        Key {
+    fn key(serial: i64, time: i64) -> VectorKey {
+        VectorKey {
             tenant: 1,
             serial,
             time,
         }
     }
 
-    fn vector_of(key: Key) -> [f32; 2] {
+    fn vector_of(key: VectorKey) -> [f32; 2] {
         [key.serial as f32, key.time as f32]
     }
 
     /// Searches for vectors, records the missing ones, and returns the number of cached ones.
-    fn search(cache: &Cache, since: i64, keys: impl IntoIterator<Item = Key>) -> usize {
-        let mut search = cache.search(since, 2);
+    fn search(
+        cache: &VectorCache,
+        generation: i64,
+        keys: impl IntoIterator<Item = VectorKey>,
+    ) -> usize {
+        let mut search = cache.search(generation, 2);
         for key in keys {
             match search.get(key) {
-                Some(found) => assert_eq!(found, vector_of(key)),
-                None => search.missed(key, &vector_of(key)),
+                Some(vector) => assert_eq!(vector, vector_of(key)),
+                None => search.add_missing(key, &vector_of(key)),
             }
         }
-        let found = search.found;
+        let hits = search.hits;
         search.end();
-        found
+        hits
     }
 
     #[test]
     fn an_entry_is_cached_after_its_first_read() {
-        let cache = Cache::new(1 << 10);
+        let cache = VectorCache::new(1 << 10);
         let keys = || (0..10).map(|n| key(n, n));
 
-        let found = [(); 2].map(|()| search(&cache, 7, keys()));
+        let hits = [(); 2].map(|()| search(&cache, 7, keys()));
 
-        assert_eq!(found, [0, 10]);
+        assert_eq!(hits, [0, 10]);
     }
 
     #[test]
     fn another_version_tenant_or_embedder_is_another_vector() {
-        let cache = Cache::new(1 << 10);
+        let cache = VectorCache::new(1 << 10);
         search(&cache, 7, [key(1, 1)]);
 
         assert_eq!(search(&cache, 7, [key(1, 2)]), 0);
         assert_eq!(search(&cache, 7, [key(1, 2)]), 1);
-        let other = Key {
+        let other = VectorKey {
             tenant: 2,
             ..key(1, 2)
         };
@@ -193,7 +204,7 @@ mod tests {
 
     #[test]
     fn there_are_never_more_than_fit() {
-        let cache = Cache::new(10 * 2 * size_of::<f32>());
+        let cache = VectorCache::new(10 * 2 * size_of::<f32>());
         let keys = |from| (from..from + 15).map(|n| key(n, n));
         search(&cache, 7, keys(0));
 
@@ -204,8 +215,8 @@ mod tests {
             10,
             "useless vectors are replaced"
         );
-        assert!(cache.kept.read().unwrap().numbers <= 20);
-        let none = Cache::new(0);
+        assert!(cache.vectors.read().unwrap().elements <= 20);
+        let none = VectorCache::new(0);
         search(&none, 7, keys(0));
         assert_eq!(search(&none, 7, keys(0)), 0);
     }

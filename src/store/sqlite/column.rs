@@ -12,8 +12,8 @@ pub(super) fn blob(id: BreadcrumbId) -> [u8; 16] {
 }
 
 /// Formats strings as a JSON array.
-pub(super) fn texts(texts: &[String]) -> String {
-    serde_json::Value::from(texts.to_vec()).to_string()
+pub(super) fn json_array(strings: &[String]) -> String {
+    serde_json::Value::from(strings.to_vec()).to_string()
 }
 
 pub(super) fn id(row: &Row<'_>, column: usize) -> rusqlite::Result<BreadcrumbId> {
@@ -47,5 +47,5 @@ pub(super) fn tags(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<String>
 
 /// Reads JSON from a SQLite column in which the store writes only checked JSON.
 pub(super) fn json(column: usize, text: String) -> rusqlite::Result<Json> {
-    Json::from_validated_text(text).map_err(|error| unreadable(column, Type::Text, error))
+    Json::checked_before(text).map_err(|error| unreadable(column, Type::Text, error))
 }

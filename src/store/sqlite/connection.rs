@@ -20,10 +20,10 @@ pub(super) fn writer(path: &Path, settings: &DatabaseSettings) -> Result<Connect
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let mut connection = open(path, flags, settings)?;
-    let is_marked = path
+    let has_read_only_mode = path
         .metadata()
-        .is_ok_and(|found| found.permissions().readonly());
-    if is_marked || connection.is_readonly(rusqlite::MAIN_DB)? {
+        .is_ok_and(|metadata| metadata.permissions().readonly());
+    if has_read_only_mode || connection.is_readonly(rusqlite::MAIN_DB)? {
         let path = path.to_owned();
         return Err(SqliteError::ReadOnly { path }.into());
     }
@@ -85,8 +85,8 @@ pub(super) fn prepare(path: &Path, settings: &DatabaseSettings) -> Result<PathBu
 /// Rejects the path of a folder, a device or a pipe for the SQLite file. SQLite reports every other reason why a file cannot be used.
 fn must_be_a_file(path: &Path) -> Result<(), SqliteError> {
     let reason = match path.metadata() {
-        Ok(found) if found.is_dir() => "the path is a folder",
-        Ok(found) if !found.is_file() => "the path is a device or a pipe",
+        Ok(metadata) if metadata.is_dir() => "the path is a folder",
+        Ok(metadata) if !metadata.is_file() => "the path is a device or a pipe",
         Ok(_) | Err(_) => return Ok(()),
     };
     Err(SqliteError::NotAFile {
@@ -147,7 +147,7 @@ pub(super) fn set_up(connection: &Connection) -> rusqlite::Result<()> {
 /// retries until the timeout.
 fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), OpenFault> {
     const PAUSE: Duration = Duration::from_millis(10);
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let mode = connection.query_row("PRAGMA journal_mode = WAL", (), |row| {
             row.get::<_, String>(0)
@@ -160,7 +160,7 @@ fn use_wal(connection: &Connection, timeout: Duration) -> Result<(), OpenFault> 
             }
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && begun.elapsed() < timeout =>
+                    && started.elapsed() < timeout =>
             {
                 std::thread::sleep(PAUSE);
             }

@@ -2,16 +2,16 @@
 
 use super::NAME;
 use super::error::Fault;
-use super::opened::Opened;
-use super::tenant::Writing;
+use super::opened::OpenedStore;
+use super::tenant::TenantTransaction;
 use crate::store::StoreError;
-use crate::store::durable::cursor::{Cursor, MOST, too_many};
+use crate::store::durable::cursor::{Cursor, MOST, too_many_consumers};
 use rusqlite::OptionalExtension;
 use std::sync::Arc;
 
 /// Returns the cursor of an event consumer at its stored position. Stores `begin` for a new consumer.
 pub(super) async fn resume(
-    opened: &Arc<Opened>,
+    opened: &Arc<OpenedStore>,
     tenant: &Arc<str>,
     consumer: &Arc<str>,
     begin: u64,
@@ -19,34 +19,38 @@ pub(super) async fn resume(
     let name = (Arc::clone(tenant), Arc::clone(consumer));
     let resume = {
         let consumer = Arc::clone(consumer);
-        move |writing: &mut Writing<'_>| position(writing, &consumer, begin)
+        move |transaction: &mut TenantTransaction<'_>| position(transaction, &consumer, begin)
     };
     let position = opened.write(tenant, resume).await?;
     let opened = Arc::clone(opened);
-    Ok(Cursor::behind(position, move |settled| {
+    Ok(Cursor::resume_after(position, move |settled| {
         let database = &opened.database;
-        if database.acknowledged.note(name.clone(), settled) {
+        if database.acknowledged.record(name.clone(), settled) {
             database.store_acknowledged();
         }
     }))
 }
 
-fn position(writing: &mut Writing<'_>, consumer: &str, begin: u64) -> Result<u64, Fault> {
-    let mut known =
-        writing.sql("SELECT position FROM ux_consumers WHERE tenant = ?1 AND name = ?2")?;
-    let known: Option<i64> = known
-        .query_row((writing.tenant.id, consumer), |row| row.get(0))
+fn position(
+    transaction: &mut TenantTransaction<'_>,
+    consumer: &str,
+    begin: u64,
+) -> Result<u64, Fault> {
+    let mut stored_position =
+        transaction.sql("SELECT position FROM ux_consumers WHERE tenant = ?1 AND name = ?2")?;
+    let stored_position: Option<i64> = stored_position
+        .query_row((transaction.tenant.id, consumer), |row| row.get(0))
         .optional()?;
-    if let Some(known) = known {
-        return Ok(known.cast_unsigned());
+    if let Some(stored_position) = stored_position {
+        return Ok(stored_position.cast_unsigned());
     }
-    let mut count = writing.sql("SELECT count(*) FROM ux_consumers WHERE tenant = ?1")?;
-    let count: i64 = count.query_row([writing.tenant.id], |row| row.get(0))?;
+    let mut count = transaction.sql("SELECT count(*) FROM ux_consumers WHERE tenant = ?1")?;
+    let count: i64 = count.query_row([transaction.tenant.id], |row| row.get(0))?;
     if usize::try_from(count).unwrap_or(MOST) >= MOST {
-        return Err(too_many(NAME).into());
+        return Err(too_many_consumers(NAME).into());
     }
-    writing
+    transaction
         .sql("INSERT INTO ux_consumers VALUES (?1, ?2, ?3)")?
-        .execute((writing.tenant.id, consumer, begin.cast_signed()))?;
+        .execute((transaction.tenant.id, consumer, begin.cast_signed()))?;
     Ok(begin)
 }

@@ -2,19 +2,19 @@
 
 use super::acknowledged::StoreAcknowledged;
 use super::builder::DatabaseSettings;
-use super::cache::Cache;
+use super::cache::VectorCache;
 use super::connection;
-use super::error::{Fault, SqliteError, ended};
-use super::guard::Guard;
+use super::error::{Fault, SqliteError, thread_ended};
+use super::guard::FileGuard;
 use super::job::{Job, Task};
 use super::listen::Listener;
-use super::progress::{Progress, Watcher};
-use super::readers::{self, Queue, Reader, Reads};
+use super::progress::{CallerGuard, Progress};
+use super::readers::{self, ReadQueue, ReadSender, Reader};
 use super::sockets::Sockets;
-use super::turns::Turns;
 use super::wake_ups::WakeUps;
 use super::writer::Writer;
-use crate::store::durable::cursor::Acknowledged;
+use super::writer_queue::WriterQueue;
+use crate::store::durable::cursor::AcknowledgedPositions;
 use crate::store::{StoreError, StoreId};
 use rusqlite::Connection;
 use std::fmt;
@@ -33,15 +33,15 @@ pub(super) struct Database {
     pub(super) path: PathBuf,
     /// Name that identifies the SQLite file. Handles that opened the same file in this process have the same name.
     pub(super) name: Arc<str>,
-    pub(super) acknowledged: Arc<Acknowledged>,
-    pub(super) cache: Arc<Cache>,
+    pub(super) acknowledged: Arc<AcknowledgedPositions>,
+    pub(super) cache: Arc<VectorCache>,
     /// If `true`, a background sweep of expired breadcrumbs is running.
-    pub(super) sweeping: Arc<AtomicBool>,
+    pub(super) is_sweeping: Arc<AtomicBool>,
     pub(super) is_read_only: bool,
-    guard: Arc<Guard>,
+    guard: Arc<FileGuard>,
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
-    reads: Reads,
+    reads: ReadSender,
     /// Notifies the listener thread of new event subscriptions. This thread detects commits of other processes. It ends when the sender
     /// is dropped.
     subscribed: watch::Sender<()>,
@@ -54,13 +54,13 @@ impl Database {
     pub(super) fn start(
         path: &Path,
         settings: &DatabaseSettings,
-    ) -> Result<(Arc<Self>, Writing), SqliteError> {
+    ) -> Result<(Arc<Self>, WriterThread), SqliteError> {
         let (jobs, writes) = mpsc::channel(WAITING);
-        let (reads, reading) = readers::queue(WAITING);
+        let (reads, read_queue) = readers::queue(WAITING);
         let (alive, open) = watch::channel(());
         let (subscribed, subscriptions) = watch::channel(());
         let (progress, acknowledged) = (Arc::<Progress>::default(), Arc::default());
-        let (connection, guard) = connect(path, settings, &reading, &alive)?;
+        let (connection, guard) = connect(path, settings, &read_queue, &alive)?;
         let name = guard.name();
         let name = name.unwrap_or_else(|| StoreId::unique("").database().to_owned());
         let sockets = settings.uses_datagrams && !settings.is_read_only;
@@ -72,26 +72,26 @@ impl Database {
             sockets: sockets.clone(),
             jobs: jobs.downgrade(),
             subscribed: subscriptions,
-            version: None,
-            unchanged: 0,
+            data_version: None,
+            unchanged_checks: 0,
         })?;
-        let turns = match settings.is_read_only {
-            true => Turns::none(),
-            false => Turns::of(path, settings.busy_timeout / 4),
+        let queue = match settings.is_read_only {
+            true => WriterQueue::none(),
+            false => WriterQueue::of(path, settings.busy_timeout / 4),
         };
         let writer = Writer {
             connection,
             wake_ups: WakeUps::new(sockets),
-            turns,
+            queue,
             busy_timeout: settings.busy_timeout,
             progress: Arc::clone(&progress),
             acknowledged: Arc::clone(&acknowledged),
             guard: Arc::clone(&guard),
         };
-        let writing = Writing {
+        let writer_thread = WriterThread {
             writer,
             writes,
-            reading,
+            read_queue,
             listener,
             _alive: alive,
         };
@@ -99,8 +99,8 @@ impl Database {
             path: path.to_owned(),
             name: name.into(),
             acknowledged,
-            cache: Arc::new(Cache::new(settings.vector_cache)),
-            sweeping: Arc::default(),
+            cache: Arc::new(VectorCache::new(settings.vector_cache)),
+            is_sweeping: Arc::default(),
             is_read_only: settings.is_read_only,
             guard,
             progress,
@@ -109,7 +109,7 @@ impl Database {
             subscribed,
             open,
         };
-        Ok((Arc::new(database), writing))
+        Ok((Arc::new(database), writer_thread))
     }
 
     /// Returns `true` if a new store handle can share this database: its threads run, and it accepts writes or is read-only.
@@ -125,13 +125,13 @@ impl Database {
         &self,
         work: impl FnOnce(&Connection) -> Result<(T, bool), Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (task, answer, fate) = Task::new(work, |_: &T| ());
-        let place = self.writes.reserve().await.map_err(|_| ended())?;
-        let mut waiting = Watcher::begin(fate, &self.progress);
-        place.send(Box::new(task));
+        let (task, answer, state) = Task::new(work, |_: &T| ());
+        let permit = self.writes.reserve().await.map_err(|_| thread_ended())?;
+        let mut caller_guard = CallerGuard::new(state, &self.progress);
+        permit.send(Box::new(task));
         let answer = answer.await;
-        waiting.end();
-        answer.map_err(|_| ended())?
+        caller_guard.received();
+        answer.map_err(|_| thread_ended())?
     }
 
     /// Returns a handle on the writer's job queue that does not keep the writer thread running.
@@ -141,8 +141,8 @@ impl Database {
 
     /// Waits until the writer thread has ended all abandoned jobs. An abandoned job is a store operation whose caller no longer waits
     /// for the result.
-    pub(super) async fn settled(&self) {
-        self.progress.settled().await;
+    pub(super) async fn wait_for_abandoned_jobs(&self) {
+        self.progress.wait_for_abandoned_jobs().await;
     }
 
     /// Runs a read of a store operation on a snapshot of the SQLite file that contains every confirmed commit.
@@ -150,10 +150,10 @@ impl Database {
         &self,
         work: impl FnOnce(&Connection, &dyn Fn() -> bool) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.settled().await;
+        self.wait_for_abandoned_jobs().await;
         let guard = Arc::clone(&self.guard);
-        let work = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| {
-            work(connection, is_wanted).inspect_err(|fault| guard.note(fault))
+        let work = move |connection: &Connection, has_caller: &dyn Fn() -> bool| {
+            work(connection, has_caller).inspect_err(|fault| guard.record_error(fault))
         };
         self.reads.read(work).await
     }
@@ -209,20 +209,20 @@ impl fmt::Debug for Database {
 
 /// State that the writer thread of a new SQLite database takes over when the thread starts. Contains the receiving end of the queue of
 /// writes, and the queue of the reader threads.
-pub(super) struct Writing {
+pub(super) struct WriterThread {
     writer: Writer,
     writes: mpsc::Receiver<Box<dyn Job>>,
-    reading: Arc<Queue>,
+    read_queue: Arc<ReadQueue>,
     listener: JoinHandle<()>,
     _alive: watch::Sender<()>,
 }
 
-impl Writing {
+impl WriterThread {
     /// Runs the waiting writes of a SQLite database until the last handle is dropped, then closes the file.
     pub(super) fn run(self) {
-        let (reading, listener) = (self.reading, self.listener);
+        let (read_queue, listener) = (self.read_queue, self.listener);
         self.writer.run(self.writes, || {
-            reading.wait_deserted();
+            read_queue.wait_for_readers();
             // A listener that panicked has closed its connection too.
             drop(listener.join());
         });
@@ -233,13 +233,13 @@ impl Writing {
 fn connect(
     path: &Path,
     settings: &DatabaseSettings,
-    jobs: &Arc<Queue>,
+    jobs: &Arc<ReadQueue>,
     alive: &watch::Sender<()>,
-) -> Result<(Connection, Arc<Guard>), SqliteError> {
+) -> Result<(Connection, Arc<FileGuard>), SqliteError> {
     let writer = connection::writer(path, settings)?;
     let guard = Arc::new(match settings.is_read_only {
-        true => Guard::read_only(path),
-        false => Guard::of(path)?,
+        true => FileGuard::read_only(path),
+        false => FileGuard::of(path)?,
     });
     for _ in 0..settings.readers.max(1) {
         let reader = Reader::new(connection::reader(path, settings)?, jobs);

@@ -363,7 +363,7 @@ fn is_permanent(error: &rusqlite::Error) -> bool {
 }
 
 /// Returns the error of a store operation whose background thread ended without a result.
-pub(super) fn ended() -> StoreError {
+pub(super) fn thread_ended() -> StoreError {
     StoreError::Unavailable {
         store: super::NAME,
         retry_after: PAUSE,
@@ -371,14 +371,14 @@ pub(super) fn ended() -> StoreError {
     }
 }
 
-/// Returns the error for an invalid value in a column of the SQLite tables. The store itself never writes such a value. `why` is the
-/// cause.
+/// Returns the error for an invalid value in a column of the SQLite tables. The store itself never writes such a value. `cause`
+/// explains why the value is invalid.
 pub(super) fn unreadable(
     column: usize,
     kind: rusqlite::types::Type,
-    why: impl Into<BoxError>,
+    cause: impl Into<BoxError>,
 ) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(column, kind, why.into())
+    rusqlite::Error::FromSqlConversionFailure(column, kind, cause.into())
 }
 
 fn pause_after(error: &rusqlite::Error) -> Duration {
@@ -408,12 +408,12 @@ mod tests {
                 panic!("{code}")
             };
 
-            let found = [Some(&SqliteError::of(error())), source.downcast_ref()];
+            let errors = [Some(&SqliteError::of(error())), source.downcast_ref()];
 
             let is_disk_full =
-                |found: &Option<&SqliteError>| matches!(found, Some(SqliteError::DiskFull { .. }));
+                |error: &Option<&SqliteError>| matches!(error, Some(SqliteError::DiskFull { .. }));
             assert!(
-                found.iter().all(|found| is_disk_full(found) == is_full),
+                errors.iter().all(|error| is_disk_full(error) == is_full),
                 "{code}"
             );
         }

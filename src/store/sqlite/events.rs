@@ -1,26 +1,26 @@
 //! Rows of events in the SQLite table `ux_events`.
 
-use super::column::{blob, id, number, tags, texts};
+use super::column::{blob, id, json_array, number, tags};
 use super::error::Fault;
-use super::tenant::Writing;
+use super::tenant::TenantTransaction;
 use crate::model::{Event, Json, Timestamp};
 use crate::store::durable::events::{kind, kind_of};
 use rusqlite::Row;
 
 /// Adds an event at the tenant's next position. Positions count from 1.
-pub(super) fn push(writing: &mut Writing<'_>, event: &Event) -> Result<(), Fault> {
-    writing.tenant.position += 1;
+pub(super) fn push(transaction: &mut TenantTransaction<'_>, event: &Event) -> Result<(), Fault> {
+    transaction.tenant.position += 1;
     let mut insert =
-        writing.sql("INSERT INTO ux_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+        transaction.sql("INSERT INTO ux_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
     insert.execute((
-        writing.tenant.id,
-        writing.tenant.position,
+        transaction.tenant.id,
+        transaction.tenant.position,
         kind(event.kind),
         blob(event.breadcrumb_id),
         event.version.cast_signed(),
         event.updated_at.as_micros(),
         event.schema_name.as_deref(),
-        texts(&event.tags),
+        json_array(&event.tags),
     ))?;
     Ok(())
 }
@@ -45,7 +45,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<(u64, Event)> {
         schema_name: row.get(5)?,
         tags: tags(row, 6)?,
         // An unreadable context is omitted, because the store's breadcrumb decides about a match.
-        context: context.and_then(|text| Json::from_validated_text(text).ok()),
+        context: context.and_then(|text| Json::checked_before(text).ok()),
         updated_at: Timestamp::from_micros(row.get(4)?),
     };
     Ok((number(row, 0)?, event))

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The open files of a SQLite database, and the fault after which the store rejects all writes.
 #[derive(Debug, Default)]
-pub(super) struct Guard {
+pub(super) struct FileGuard {
     /// Paths of the SQLite file and of its write-ahead log. Empty for a database in memory, and for a read-only store.
     files: Vec<PathBuf>,
     state: Mutex<State>,
@@ -22,31 +22,31 @@ struct State {
     identities: Vec<Identity>,
     /// Length of the SQLite file at the last check, in bytes.
     length: u64,
-    broken: Option<Arc<SqliteError>>,
+    fatal_error: Option<Arc<SqliteError>>,
 }
 
 pub(super) type Identity = (u64, u64);
 
 /// The reason why a transaction of the SQLite writer thread has no effect.
 #[derive(Clone, Debug)]
-pub(super) enum Undone {
+pub(super) enum TransactionFailure {
     /// SQLite failed and rolled the transaction back.
     Driver(Arc<rusqlite::Error>),
     /// The store no longer accepts writes, because its file is lost, damaged or too new.
-    Broken(Arc<SqliteError>),
+    WritesRefused(Arc<SqliteError>),
 }
 
-impl From<rusqlite::Error> for Undone {
+impl From<rusqlite::Error> for TransactionFailure {
     fn from(error: rusqlite::Error) -> Self {
         Self::Driver(Arc::new(error))
     }
 }
 
-impl Undone {
+impl TransactionFailure {
     pub(super) fn error(&self) -> StoreError {
         match self {
             Self::Driver(error) => unavailable(error),
-            Self::Broken(error) => StoreError::Refused {
+            Self::WritesRefused(error) => StoreError::Refused {
                 store: super::NAME,
                 source: Arc::clone(error).into(),
             },
@@ -54,21 +54,21 @@ impl Undone {
     }
 }
 
-impl Guard {
+impl FileGuard {
     /// Creates a guard for the SQLite file at `path`, which the caller has just opened.
     pub(super) fn of(path: &Path) -> Result<Self, SqliteError> {
-        let mut log = OsString::from(path);
-        log.push("-wal");
-        let files = vec![path.to_owned(), PathBuf::from(log)];
+        let mut wal = OsString::from(path);
+        wal.push("-wal");
+        let files = vec![path.to_owned(), PathBuf::from(wal)];
         let mut state = State::default();
         for file in &files {
-            let found = file
+            let metadata = file
                 .metadata()
                 .map_err(|error| SqliteError::cannot_open(file, error))?;
             if file == path {
-                state.length = found.len();
+                state.length = metadata.len();
             }
-            state.identities.push(identity(&found));
+            state.identities.push(identity(&metadata));
         }
         Ok(Self {
             files,
@@ -80,7 +80,7 @@ impl Guard {
     pub(super) fn read_only(path: &Path) -> Self {
         let path = path.to_owned();
         let state = State {
-            broken: Some(Arc::new(SqliteError::OpenedReadOnly { path })),
+            fatal_error: Some(Arc::new(SqliteError::OpenedReadOnly { path })),
             ..State::default()
         };
         Self {
@@ -109,18 +109,18 @@ impl Guard {
     }
 
     /// Returns an error if the store no longer accepts writes to its SQLite file.
-    pub(super) fn accepts_writes(&self) -> Result<(), Undone> {
-        match &self.state().broken {
-            Some(error) => Err(Undone::Broken(Arc::clone(error))),
+    pub(super) fn accepts_writes(&self) -> Result<(), TransactionFailure> {
+        match &self.state().fatal_error {
+            Some(error) => Err(TransactionFailure::WritesRefused(Arc::clone(error))),
             None => Ok(()),
         }
     }
 
     /// Makes the store reject all later writes to its SQLite file, and records `error` as the cause. An earlier recorded cause remains.
     /// Every later write fails with the recorded cause.
-    pub(super) fn refuse_writes(&self, error: SqliteError) -> Undone {
+    pub(super) fn refuse_writes(&self, error: SqliteError) -> TransactionFailure {
         let mut state = self.state();
-        let broken = state.broken.get_or_insert_with(|| {
+        let fatal_error = state.fatal_error.get_or_insert_with(|| {
             let error = Arc::new(error);
             tracing::error!(
                 error = %crate::error::Chain(&*error),
@@ -128,54 +128,54 @@ impl Guard {
             );
             error
         });
-        Undone::Broken(Arc::clone(broken))
+        TransactionFailure::WritesRefused(Arc::clone(fatal_error))
     }
 
     /// Returns an error if the paths no longer name the open files of the SQLite database. Called between a commit and its confirmation.
-    pub(super) fn check_files(&self) -> Result<(), Undone> {
+    pub(super) fn check_files(&self) -> Result<(), TransactionFailure> {
         self.accepts_writes()?;
         let (identities, length) = {
             let state = self.state();
             (state.identities.clone(), state.length)
         };
         for (index, (file, expected)) in self.files.iter().zip(identities).enumerate() {
-            let lost = |reason| SqliteError::FileLost {
+            let file_lost = |reason| SqliteError::FileLost {
                 path: file.clone(),
                 reason,
             };
-            let found = match file.metadata() {
-                Ok(found) => found,
+            let metadata = match file.metadata() {
+                Ok(metadata) => metadata,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(self.refuse_writes(lost("deleted")));
+                    return Err(self.refuse_writes(file_lost("deleted")));
                 }
                 // The commit succeeded, so the open file works. The next commit checks again.
                 Err(_) => continue,
             };
-            if identity(&found) != expected {
-                return Err(self.refuse_writes(lost("replaced by another file")));
+            if identity(&metadata) != expected {
+                return Err(self.refuse_writes(file_lost("replaced by another file")));
             }
             if index > 0 {
                 continue;
             }
             // `VACUUM` in another process also shortens the file.
-            if found.len() < length && !is_intact(file) {
-                return Err(self.refuse_writes(lost("truncated")));
+            if metadata.len() < length && !is_intact(file) {
+                return Err(self.refuse_writes(file_lost("truncated")));
             }
-            self.state().length = found.len();
+            self.state().length = metadata.len();
         }
         Ok(())
     }
 
     /// Makes the store reject all later writes if the error of a job means that the SQLite file is damaged.
-    pub(super) fn note(&self, fault: &Fault) {
+    pub(super) fn record_error(&self, fault: &Fault) {
         match fault {
-            Fault::Driver(error) => self.note_driver(error),
+            Fault::Driver(error) => self.record_driver_error(error),
             Fault::Refused(_) => {}
         }
     }
 
     /// Makes the store reject all later writes if a SQLite error means that the file is damaged.
-    pub(super) fn note_driver(&self, error: &rusqlite::Error) {
+    pub(super) fn record_driver_error(&self, error: &rusqlite::Error) {
         if is_corruption(error)
             && let Some(path) = self.files.first()
         {
@@ -202,16 +202,16 @@ pub(super) fn is_corruption(error: &rusqlite::Error) -> bool {
 /// Checks a SQLite file through a separate connection, whose cache cannot hide missing pages.
 fn is_intact(path: &Path) -> bool {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let checked = Connection::open_with_flags(path, flags).and_then(|connection| {
+    let result = Connection::open_with_flags(path, flags).and_then(|connection| {
         connection.query_row("PRAGMA quick_check(1)", (), |row| row.get::<_, String>(0))
     });
-    checked.is_ok_and(|found| found == "ok")
+    result.is_ok_and(|result| result == "ok")
 }
 
 #[cfg(unix)]
-pub(super) fn identity(found: &Metadata) -> Identity {
+pub(super) fn identity(metadata: &Metadata) -> Identity {
     use std::os::unix::fs::MetadataExt as _;
-    (found.dev(), found.ino())
+    (metadata.dev(), metadata.ino())
 }
 
 /// Returns a constant file identity on systems other than Unix. Such a system does not allow an open file to be deleted or replaced.

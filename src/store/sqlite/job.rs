@@ -1,8 +1,8 @@
 //! Jobs (store operations) that the SQLite writer thread runs in its transactions.
 
 use super::error::{Fault, unavailable};
-use super::guard::{Undone, is_corruption};
-use super::progress::Fate;
+use super::guard::{TransactionFailure, is_corruption};
+use super::progress::JobState;
 use crate::store::StoreError;
 use rusqlite::Connection;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 /// A store operation that runs in a transaction of the SQLite writer thread.
 pub(super) trait Job: Send {
     /// Returns `true` if a caller still waits for the result of the job. The job then runs even if the caller stops waiting.
-    fn begin(&self) -> bool;
+    fn start(&self) -> bool;
 
     /// Runs the job (store operation) in a savepoint of the open transaction.
     ///
@@ -22,39 +22,39 @@ pub(super) trait Job: Send {
     /// Returns `true` if the job ran and wrote events of breadcrumbs.
     fn has_events(&self) -> bool;
 
-    /// Sends the result of the job to its caller. `undone` is the error that rolled back the transaction, if there was one.
-    fn finish(self: Box<Self>, undone: Option<&Undone>);
+    /// Sends the result of the job to its caller. `failure` is the error that rolled back the transaction, if there was one.
+    fn finish(self: Box<Self>, failure: Option<&TransactionFailure>);
 }
 
 /// A job (store operation) of the SQLite writer that sends a result to its caller.
 pub(super) struct Task<W, A, T> {
-    fate: Fate,
+    state: JobState,
     work: Option<W>,
-    done: Option<Result<(T, bool), StoreError>>,
-    then: A,
+    result: Option<Result<(T, bool), StoreError>>,
+    after_commit: A,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-type Answer<T> = oneshot::Receiver<Result<T, StoreError>>;
+type ResultReceiver<T> = oneshot::Receiver<Result<T, StoreError>>;
 
 impl<W, A, T> Task<W, A, T>
 where
     W: FnOnce(&Connection) -> Result<(T, bool), Fault>,
     A: FnOnce(&T),
 {
-    /// Creates a job (store operation) for the SQLite writer. `work` returns the result, and `true` if it wrote events. `then` runs after
-    /// the commit. Also returns the receiver of the result, and the [`Fate`] with which the caller abandons the job.
-    pub(super) fn new(work: W, then: A) -> (Self, Answer<T>, Fate) {
+    /// Creates a job (store operation) for the SQLite writer. `work` returns the result, and `true` if it wrote events. `after_commit`
+    /// runs after the commit. Also returns the receiver of the result, and the [`JobState`] with which the caller abandons the job.
+    pub(super) fn new(work: W, after_commit: A) -> (Self, ResultReceiver<T>, JobState) {
         let (reply, answer) = oneshot::channel();
-        let fate = Fate::default();
+        let state = JobState::default();
         let task = Self {
-            fate: fate.clone(),
+            state: state.clone(),
             work: Some(work),
-            done: None,
-            then,
+            result: None,
+            after_commit,
             reply,
         };
-        (task, answer, fate)
+        (task, answer, state)
     }
 }
 
@@ -64,8 +64,8 @@ where
     A: FnOnce(&T) + Send,
     T: Send,
 {
-    fn begin(&self) -> bool {
-        self.fate.begin()
+    fn start(&self) -> bool {
+        self.state.start()
     }
 
     fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error> {
@@ -74,9 +74,9 @@ where
         };
         connection.prepare_cached("SAVEPOINT job")?.execute(())?;
         match work(connection) {
-            Ok(done) => self.done = Some(Ok(done)),
+            Ok(result) => self.result = Some(Ok(result)),
             Err(Fault::Refused(error)) => {
-                self.done = Some(Err(error));
+                self.result = Some(Err(error));
                 connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
             }
             // SQLite can roll back the whole transaction, for example if the disk is full.
@@ -84,7 +84,7 @@ where
             // The writer must receive a corruption error and pass it to the guard.
             Err(Fault::Driver(error)) if is_corruption(&error) => return Err(error),
             Err(Fault::Driver(error)) => {
-                self.done = Some(Err(unavailable(&Arc::new(error))));
+                self.result = Some(Err(unavailable(&Arc::new(error))));
                 connection.prepare_cached("ROLLBACK TO job")?.execute(())?;
             }
         }
@@ -93,20 +93,20 @@ where
     }
 
     fn has_events(&self) -> bool {
-        matches!(self.done, Some(Ok((_, true))))
+        matches!(self.result, Some(Ok((_, true))))
     }
 
-    fn finish(self: Box<Self>, undone: Option<&Undone>) {
-        let done = match (self.done, undone) {
+    fn finish(self: Box<Self>, failure: Option<&TransactionFailure>) {
+        let result = match (self.result, failure) {
             // A rejection becomes an error too, because it may depend on a write that was rolled back.
-            (_, Some(undone)) => Err(undone.error()),
-            (Some(done), None) => done,
+            (_, Some(failure)) => Err(failure.error()),
+            (Some(result), None) => result,
             (None, None) => return,
         };
-        if let Ok((answer, _)) = &done {
-            (self.then)(answer);
+        if let Ok((answer, _)) = &result {
+            (self.after_commit)(answer);
         }
         // The send fails if the caller no longer waits.
-        drop(self.reply.send(done.map(|(answer, _)| answer)));
+        drop(self.reply.send(result.map(|(answer, _)| answer)));
     }
 }

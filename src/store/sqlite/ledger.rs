@@ -19,13 +19,13 @@ use std::sync::Arc;
 #[async_trait]
 impl RunLedger for SqliteStore {
     async fn enqueue(&self, runs: Vec<NewRun>) -> Result<(), StoreError> {
-        self.write(move |writing| runs::enqueue(writing, &runs))
+        self.write(move |transaction| runs::enqueue(transaction, &runs))
             .await
     }
 
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError> {
         let run = run.clone();
-        self.write(move |writing| runs::claim(writing, &run, instead_of.as_ref()))
+        self.write(move |transaction| runs::claim(transaction, &run, instead_of.as_ref()))
             .await
     }
 
@@ -36,7 +36,7 @@ impl RunLedger for SqliteStore {
         id: ClaimId,
     ) -> Result<Vec<Claimed>, StoreError> {
         let of = of.to_vec();
-        self.write(move |writing| runs::claim_next(writing, n, &of, id))
+        self.write(move |transaction| runs::claim_next(transaction, n, &of, id))
             .await
     }
 
@@ -48,13 +48,13 @@ impl RunLedger for SqliteStore {
         id: ClaimId,
     ) -> Result<Enqueued, StoreError> {
         let of = of.to_vec();
-        self.write(move |writing| runs::enqueue_and_claim(writing, &runs, n, &of, id))
+        self.write(move |transaction| runs::enqueue_and_claim(transaction, &runs, n, &of, id))
             .await
     }
 
     async fn heartbeat(&self, leases: &[Lease]) -> Result<Vec<Lost>, StoreError> {
         let leases = leases.to_vec();
-        self.write(move |writing| runs::heartbeat(writing, &leases))
+        self.write(move |transaction| runs::heartbeat(transaction, &leases))
             .await
     }
 
@@ -98,13 +98,13 @@ impl RunLedger for SqliteStore {
         versions: &[(Arc<str>, Arc<str>)],
     ) -> Result<usize, StoreError> {
         let versions = versions.to_vec();
-        self.write(move |writing| runs::accept_transfers(writing, &versions))
+        self.write(move |transaction| runs::accept_transfers(transaction, &versions))
             .await
     }
 
     async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError> {
         let worker = worker.clone();
-        self.write(move |writing| workers::record(writing, &worker))
+        self.write(move |transaction| workers::record(transaction, &worker))
             .await
     }
 
@@ -116,19 +116,19 @@ impl RunLedger for SqliteStore {
     async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
         SavedPosition::check(positions)?;
         let positions = positions.to_vec();
-        self.write(move |writing| positions::save(writing, &positions))
+        self.write(move |transaction| positions::save(transaction, &positions))
             .await
     }
 
     async fn positions(&self, executors: &[Arc<str>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let asked = executors.to_vec();
+        let owned_executors = executors.to_vec();
         let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
-            positions::of(connection, tenant, &asked)
+            positions::of(connection, tenant, &owned_executors)
         };
-        let mut found: Vec<_> = self.read(read).await?;
+        let mut saved_positions: Vec<_> = self.read(read).await?;
         // Without a row of the tenant, nothing is read.
-        found.resize(executors.len(), None);
-        Ok(found)
+        saved_positions.resize(executors.len(), None);
+        Ok(saved_positions)
     }
 
     async fn save(&self, lease: &Lease, state: Json) -> Result<(), StoreError> {
@@ -150,17 +150,19 @@ impl RunLedger for SqliteStore {
 
     async fn redo(&self, run: &RunRef) -> Result<(), StoreError> {
         let run = run.clone();
-        self.write(move |writing| runs::redo(writing, &run)).await
+        self.write(move |transaction| runs::redo(transaction, &run))
+            .await
     }
 
     async fn cancel(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
         let run = run.clone();
-        self.write(move |writing| runs::cancel(writing, &run)).await
+        self.write(move |transaction| runs::cancel(transaction, &run))
+            .await
     }
 
     async fn enqueue_cancelled(&self, run: &RunRef) -> Result<Cancelled, StoreError> {
         let run = run.clone();
-        self.write(move |writing| runs::enqueue_cancelled(writing, &run))
+        self.write(move |transaction| runs::enqueue_cancelled(transaction, &run))
             .await
     }
 
@@ -174,13 +176,13 @@ impl RunLedger for SqliteStore {
 
     async fn pause_executor(&self, executor: &str) -> Result<bool, StoreError> {
         let executor = executor.to_owned();
-        self.write(move |writing| paused::pause(writing, &executor))
+        self.write(move |transaction| paused::pause(transaction, &executor))
             .await
     }
 
     async fn resume_executor(&self, executor: &str) -> Result<bool, StoreError> {
         let executor = executor.to_owned();
-        self.write(move |writing| paused::resume(writing, &executor))
+        self.write(move |transaction| paused::resume(transaction, &executor))
             .await
     }
 
@@ -196,7 +198,7 @@ impl RunLedger for SqliteStore {
             .as_ref()
             .map(|maintainer| maintainer.begin());
         let (requested, has_expired) = self
-            .write(move |writing| requests::request(writing, &request))
+            .write(move |transaction| requests::request(transaction, &request))
             .await?;
         if has_expired {
             self.opened.sweep(&self.tenant);
@@ -210,27 +212,27 @@ impl RunLedger for SqliteStore {
     }
 
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError> {
-        let asked = filter.clone();
+        let owned_filter = filter.clone();
         let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
-            list::list(connection, tenant, &asked, now)
+            list::list(connection, tenant, &owned_filter, now)
         };
         self.read(read).await
     }
 
     async fn runs_page(&self, query: &RunQuery) -> Result<RunPage, StoreError> {
-        let asked = query.clone();
+        let owned_query = query.clone();
         let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
-            list::page(connection, tenant, &asked, now)
+            list::page(connection, tenant, &owned_query, now)
         };
-        let found: Vec<_> = self.read(read).await?;
-        Ok(RunPage::new(found, query))
+        let rows: Vec<_> = self.read(read).await?;
+        Ok(RunPage::new(rows, query))
     }
 
     async fn written_by(
         &self,
         versions: &[(BreadcrumbId, u64)],
     ) -> Result<Vec<WrittenBy>, StoreError> {
-        let asked = versions.to_vec();
+        let owned_versions = versions.to_vec();
         let read = move |connection: &Connection, tenant, _, _: &dyn Fn() -> bool| {
             let written_by = |(id, version)| {
                 Ok(WrittenBy::of(
@@ -238,12 +240,12 @@ impl RunLedger for SqliteStore {
                     table::writer(connection, tenant, id)?,
                 ))
             };
-            asked.into_iter().map(written_by).collect()
+            owned_versions.into_iter().map(written_by).collect()
         };
-        let mut found: Vec<_> = self.read(read).await?;
+        let mut writers: Vec<_> = self.read(read).await?;
         // Without a row of the tenant, nothing is read.
-        found.resize(versions.len(), WrittenBy::Unknown);
-        Ok(found)
+        writers.resize(versions.len(), WrittenBy::Unknown);
+        Ok(writers)
     }
 }
 
@@ -256,7 +258,7 @@ impl SqliteStore {
         + Send
         + 'static,
     ) -> Result<(), StoreError> {
-        self.write(move |writing| runs::change(writing, &run, decide))
+        self.write(move |transaction| runs::change(transaction, &run, decide))
             .await
     }
 }

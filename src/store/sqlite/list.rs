@@ -1,7 +1,7 @@
 //! Reads of the run ledger in SQLite: by filter and by page.
 
 use super::error::Fault;
-use super::row::{self, Kept, select};
+use super::row::{self, StoredRun, select};
 use crate::model::Timestamp;
 use crate::store::run_page::RowSelection;
 use crate::store::{Run, RunFilter, RunQuery, RunState};
@@ -15,17 +15,19 @@ pub(super) fn list(
     filter: &RunFilter,
     now: Timestamp,
 ) -> Result<Vec<Run>, Fault> {
-    let rows = those_selected(connection, tenant, filter, now)?;
-    let views = rows.into_iter().map(|kept| kept.row.list_item(filter, now));
+    let rows = select_rows(connection, tenant, filter, now)?;
+    let views = rows
+        .into_iter()
+        .map(|stored| stored.row.list_item(filter, now));
     Ok(views.collect())
 }
 
-fn those_selected(
+fn select_rows(
     connection: &Connection,
     tenant: i64,
     filter: &RunFilter,
     now: Timestamp,
-) -> Result<Vec<Kept>, Fault> {
+) -> Result<Vec<StoredRun>, Fault> {
     let mut sql = String::from(select!("WHERE tenant = ?"));
     let mut values = vec![Value::from(tenant)];
     if let Some(executor) = &filter.executor {
@@ -41,13 +43,13 @@ fn those_selected(
         values.push(id.as_bytes().to_vec().into());
     }
     if !filter.states.is_empty() {
-        let mut any = Vec::new();
+        let mut conditions = Vec::new();
         for state in &filter.states {
-            let (test, needs_now) = test_of(*state);
-            any.push(test);
+            let (condition, needs_now) = state_condition(*state);
+            conditions.push(condition);
             values.extend(needs_now.then(|| Value::from(now.as_micros())));
         }
-        sql.push_str(&format!(" AND ({})", any.join(" OR ")));
+        sql.push_str(&format!(" AND ({})", conditions.join(" OR ")));
     }
     sql.push_str(" ORDER BY due IS NULL, due, sequence LIMIT ?");
     let limit = filter.limit.and_then(|limit| i64::try_from(limit).ok());
@@ -64,14 +66,17 @@ pub(super) fn page(
     query: &RunQuery,
     now: Timestamp,
 ) -> Result<Vec<(u64, Run)>, Fault> {
-    let parts = query.stored_states();
-    let parts = parts.into_iter().map(|(state, rows)| part(state, rows));
-    let parts = parts.map(|part| format!("SELECT serial FROM ({part})"));
-    let parts: Vec<String> = parts.collect();
+    let state_queries = query.stored_states();
+    let state_queries = state_queries
+        .into_iter()
+        .map(|(state, rows)| state_query(state, rows));
+    let state_queries =
+        state_queries.map(|state_query| format!("SELECT serial FROM ({state_query})"));
+    let state_queries: Vec<String> = state_queries.collect();
     let sql = format!(
         "{}{}) ORDER BY sequence DESC LIMIT ?8",
         select!("WHERE serial IN ("),
-        parts.join(" UNION ALL ")
+        state_queries.join(" UNION ALL ")
     );
     let mut rows = connection.prepare_cached(&sql)?;
     let micros = |time: Option<Timestamp>, or| time.map_or(or, Timestamp::as_micros);
@@ -89,13 +94,16 @@ pub(super) fn page(
         i64::try_from(query.page_size() + 1).unwrap_or(i64::MAX),
     ];
     let rows = rows.query_map(values, row::read)?;
-    let rows: Vec<Kept> = rows.collect::<rusqlite::Result<_>>()?;
-    Ok(rows.iter().map(|kept| kept.row.page_item(now)).collect())
+    let rows: Vec<StoredRun> = rows.collect::<rusqlite::Result<_>>()?;
+    Ok(rows
+        .iter()
+        .map(|stored| stored.row.page_item(now))
+        .collect())
 }
 
 /// Returns the SQL that selects the newest runs with one stored state. Finished rows have no due time, so the index of states contains them
 /// in this order.
-pub(super) fn part(state: RunState, rows: RowSelection) -> String {
+pub(super) fn state_query(state: RunState, rows: RowSelection) -> String {
     let due = match rows {
         RowSelection::Any => "",
         RowSelection::Due => " AND due <= ?2",
@@ -113,7 +121,7 @@ pub(super) fn part(state: RunState, rows: RowSelection) -> String {
 
 /// Returns the SQL condition for runs whose current state is `state`. The second value is `true` if the condition takes the current
 /// time as a parameter. A running or suspended run whose due time has passed is ready.
-fn test_of(state: RunState) -> (&'static str, bool) {
+fn state_condition(state: RunState) -> (&'static str, bool) {
     match state {
         RunState::Ready => ("(state = 0 OR (state IN (1, 2) AND due <= ?))", true),
         RunState::Running => ("(state = 1 AND (due IS NULL OR due > ?))", true),

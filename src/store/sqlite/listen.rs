@@ -34,16 +34,16 @@ pub(super) struct Listener {
     /// Receiver that is notified of each new event subscription. It closes when the database is dropped.
     pub(super) subscribed: watch::Receiver<()>,
     /// SQLite's `data_version` at the last check of the file, or `None` if the check failed.
-    pub(super) version: Option<i64>,
+    pub(super) data_version: Option<i64>,
     /// Number of checks of the SQLite file since the last change.
-    pub(super) unchanged: u32,
+    pub(super) unchanged_checks: u32,
 }
 
 impl Listener {
     /// Runs the listener thread until the database is dropped.
     pub(super) async fn run(mut self) {
         let mut receiver = None;
-        let mut joined_at = Instant::now();
+        let mut registered_at = Instant::now();
         loop {
             while !self.has_subscribers() {
                 if self.subscribed.changed().await.is_err() {
@@ -51,8 +51,9 @@ impl Listener {
                 }
             }
             self.wake();
-            let mut is_joining = receiver.is_none();
-            let mut joining = std::pin::pin!(join(self.sockets.clone(), self.jobs.clone()));
+            let mut is_registering = receiver.is_none();
+            let mut registering =
+                std::pin::pin!(register_socket(self.sockets.clone(), self.jobs.clone()));
             // Other events do not restart the pause, so frequent events do not delay the check.
             let mut pause = std::pin::pin!(sleep(self.pause()));
             while self.has_subscribers() {
@@ -60,10 +61,10 @@ impl Listener {
                     changed = self.subscribed.changed() => if changed.is_err() {
                         return;
                     },
-                    joined = &mut joining, if is_joining => {
-                        is_joining = false;
-                        joined_at = Instant::now();
-                        receiver = joined;
+                    registered = &mut registering, if is_registering => {
+                        is_registering = false;
+                        registered_at = Instant::now();
+                        receiver = registered;
                         // Commits before the registration sent no datagram.
                         self.wake();
                     }
@@ -71,10 +72,10 @@ impl Listener {
                     () = &mut pause => {
                         self.check();
                         pause.set(sleep(self.pause()));
-                        let is_due = !is_joining && joined_at.elapsed() >= REPAIR_AFTER;
+                        let is_due = !is_registering && registered_at.elapsed() >= REPAIR_AFTER;
                         if is_due && self.needs_socket(receiver.as_ref()) {
-                            joining.set(join(self.sockets.clone(), self.jobs.clone()));
-                            is_joining = true;
+                            registering.set(register_socket(self.sockets.clone(), self.jobs.clone()));
+                            is_registering = true;
                         }
                     }
                 }
@@ -112,21 +113,21 @@ impl Listener {
     /// Returns `true` if another SQLite connection has committed since the last check. Commits of this database's own writer count as well.
     /// A subscriber that is woken needlessly reads an empty page.
     fn has_changed(&mut self) -> bool {
-        let found = self
+        let data_version = self
             .connection
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut version| version.query_row((), |row| row.get(0)));
-        let before = std::mem::replace(&mut self.version, found.ok());
-        let has_changed = self.version != before;
-        self.unchanged = match has_changed {
+        let before = std::mem::replace(&mut self.data_version, data_version.ok());
+        let has_changed = self.data_version != before;
+        self.unchanged_checks = match has_changed {
             true => 0,
-            false => self.unchanged.saturating_add(1),
+            false => self.unchanged_checks.saturating_add(1),
         };
         has_changed
     }
 
     fn pause(&self) -> Duration {
-        match self.unchanged {
+        match self.unchanged_checks {
             0..IDLE_AFTER => self.poll,
             IDLE_AFTER.. => self.poll.saturating_mul(2),
         }
@@ -134,12 +135,12 @@ impl Listener {
 }
 
 /// Registers the database's socket for datagrams in a transaction of its writer thread. Returns `None` if that fails.
-async fn join(
+async fn register_socket(
     sockets: Option<Arc<Sockets>>,
     jobs: mpsc::WeakSender<Box<dyn Job>>,
 ) -> Option<Receiver> {
     let sockets = sockets?;
-    let work = move |connection: &Connection| Ok((sockets.join(connection)?, false));
+    let work = move |connection: &Connection| Ok((sockets.register(connection)?, false));
     let (task, answer, _) = Task::new(work, |_: &Option<Bound>| ());
     jobs.upgrade()?.send(Box::new(task)).await.ok()?;
     let bound = match answer.await.ok()? {
@@ -182,8 +183,8 @@ mod tests {
             sockets: None,
             jobs: jobs.downgrade(),
             subscribed: subscriptions,
-            version: None,
-            unchanged: 0,
+            data_version: None,
+            unchanged_checks: 0,
         };
         let mut running = std::pin::pin!(listener.run());
         assert!(futures::poll!(&mut running).is_pending());

@@ -5,14 +5,16 @@ use super::cursor;
 use super::error::Fault;
 use super::events::{self, NEXT};
 use super::inbox;
-use super::opened::Opened;
-use super::tenant::{self, Writing};
+use super::opened::OpenedStore;
+use super::tenant::{self, TenantTransaction};
 use crate::model::{Event, Timestamp};
 use crate::source::{Deliveries, EventSource, SourceError, StartAt};
 use crate::store::StoreError;
 use crate::store::durable::cursor::Cursor;
-use crate::store::durable::events::{Log, PAGE, Page, description, subscribe, unavailable};
-use crate::store::durable::inbox::TakenIn;
+use crate::store::durable::events::{
+    EventLog, EventPage, PAGE, description, subscribe, unavailable,
+};
+use crate::store::durable::inbox::InboxImport;
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension as _};
 use std::collections::VecDeque;
@@ -20,12 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-fn page(connection: &Connection, name: &str, from: u64) -> Result<Page, Fault> {
-    let has_inbox = inbox::is_filled(connection, name)?;
+fn page(connection: &Connection, name: &str, from: u64) -> Result<EventPage, Fault> {
+    let has_inbox = inbox::has_rows(connection, name)?;
     let Some(tenant) = tenant::find(connection, name)? else {
-        return Ok(Page {
+        return Ok(EventPage {
             has_inbox,
-            ..Page::empty()
+            ..EventPage::empty()
         });
     };
     let (first, last) = (
@@ -36,11 +38,11 @@ fn page(connection: &Connection, name: &str, from: u64) -> Result<Page, Fault> {
     if (first..=last).contains(&from) {
         let mut page = connection.prepare_cached(NEXT)?;
         let largest = i64::try_from(Event::MAX_CONTEXT_BYTES).unwrap_or(i64::MAX);
-        let asked = (tenant.id, from.cast_signed(), PAGE, largest);
-        let found = page.query_map(asked, events::read)?;
-        events = found.collect::<rusqlite::Result<_>>()?;
+        let parameters = (tenant.id, from.cast_signed(), PAGE, largest);
+        let rows = page.query_map(parameters, events::read)?;
+        events = rows.collect::<rusqlite::Result<_>>()?;
     }
-    Ok(Page {
+    Ok(EventPage {
         first,
         last,
         events,
@@ -74,7 +76,7 @@ fn time_of(
 /// Event source over one tenant's commits in SQLite.
 #[derive(Clone, Debug)]
 pub(super) struct SqliteEvents {
-    pub(super) opened: Arc<Opened>,
+    pub(super) opened: Arc<OpenedStore>,
     pub(super) tenant: Arc<str>,
     /// Name of the event consumer whose position is stored, or `None` for a source without a stored position.
     pub(super) consumer: Option<Arc<str>>,
@@ -106,7 +108,7 @@ impl EventSource for SqliteEvents {
     }
 }
 
-impl Log for SqliteEvents {
+impl EventLog for SqliteEvents {
     fn log_name(&self) -> String {
         format!("{NAME}, tenant {:?}", self.tenant)
     }
@@ -122,7 +124,7 @@ impl Log for SqliteEvents {
         REREAD
     }
 
-    async fn page(&self, from: u64) -> Result<Page, StoreError> {
+    async fn page(&self, from: u64) -> Result<EventPage, StoreError> {
         let tenant = Arc::clone(&self.tenant);
         let read =
             move |connection: &Connection, _: &dyn Fn() -> bool| page(connection, &tenant, from);
@@ -131,9 +133,10 @@ impl Log for SqliteEvents {
         Ok(page)
     }
 
-    async fn take_in(&self, most: usize) -> Result<TakenIn, StoreError> {
-        let take_in = move |writing: &mut Writing<'_>| inbox::take_in(writing, most);
-        self.opened.write(&self.tenant, take_in).await
+    async fn import_inbox(&self, most: usize) -> Result<InboxImport, StoreError> {
+        let import_inbox =
+            move |transaction: &mut TenantTransaction<'_>| inbox::import_inbox(transaction, most);
+        self.opened.write(&self.tenant, import_inbox).await
     }
 
     async fn time_of(&self, position: u64) -> Result<Option<Timestamp>, StoreError> {

@@ -33,11 +33,11 @@ mod stats;
 mod sweep;
 mod table;
 mod tenant;
-mod turns;
 mod vectors;
 mod wake_ups;
 mod workers;
 mod writer;
+mod writer_queue;
 
 pub use builder::{Durability, SqliteBuilder, SqliteLimits};
 pub use error::SqliteError;
@@ -54,13 +54,13 @@ use async_trait::async_trait;
 use builder::Settings;
 use error::Fault;
 use log::SqliteEvents;
-use opened::Opened;
+use opened::OpenedStore;
 use rusqlite::Connection;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use table::Found;
-use tenant::Writing;
+use table::StoredBreadcrumb;
+use tenant::TenantTransaction;
 use vectors::VectorSearch;
 
 const NAME: &str = "SqliteStore";
@@ -117,7 +117,7 @@ const NAME: &str = "SqliteStore";
 /// # Ok::<(), universal_executor::BoxError>(())
 /// ```
 pub struct SqliteStore {
-    opened: Arc<Opened>,
+    opened: Arc<OpenedStore>,
     tenant: Arc<str>,
     /// Row ID of the tenant, once the tenant has a row. It never changes.
     tenant_id: Arc<OnceLock<i64>>,
@@ -374,19 +374,19 @@ impl SqliteStore {
     #[cfg(feature = "conformance")]
     #[doc(hidden)]
     pub async fn limit_growth(&self, pages: u32) -> Result<(), StoreError> {
-        let limit = move |writing: &mut Writing<'_>| {
-            let count: i64 = writing
+        let limit = move |transaction: &mut TenantTransaction<'_>| {
+            let count: i64 = transaction
                 .connection
                 .query_row("PRAGMA page_count", (), |row| row.get(0))?;
             let limit = format!("PRAGMA max_page_count = {}", count + i64::from(pages));
-            writing.connection.query_row(&limit, (), |_| Ok(()))?;
+            transaction.connection.query_row(&limit, (), |_| Ok(()))?;
             Ok(())
         };
         self.write(limit).await
     }
 
     async fn start(path: PathBuf, settings: Settings) -> Result<Self, SqliteError> {
-        let opened = Opened::new(&path, settings).await?;
+        let opened = OpenedStore::new(&path, settings).await?;
         tracing::info!(
             path = &*opened.database.path.to_string_lossy(),
             "opened the SQLite store"
@@ -394,7 +394,7 @@ impl SqliteStore {
         Ok(Self::handle(Arc::new(opened), "default".into()))
     }
 
-    fn handle(opened: Arc<Opened>, tenant: Arc<str>) -> Self {
+    fn handle(opened: Arc<OpenedStore>, tenant: Arc<str>) -> Self {
         let maintainer = opened.maintainers.as_ref();
         let maintainer = maintainer.map(|maintainers| maintainers.of(&tenant));
         let id = StoreId::new(Arc::clone(&opened.database.name), Arc::clone(&tenant));
@@ -417,7 +417,7 @@ impl SqliteStore {
 
     async fn write<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&mut TenantTransaction<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.opened.write(&self.tenant, work).await
     }
@@ -432,16 +432,21 @@ impl SqliteStore {
     ) -> Result<T, StoreError> {
         let (name, id) = (Arc::clone(&self.tenant), Arc::clone(&self.tenant_id));
         let time = Arc::clone(&self.opened.time);
-        let read = move |connection: &Connection, is_wanted: &dyn Fn() -> bool| {
+        let read = move |connection: &Connection, has_caller: &dyn Fn() -> bool| {
             let id = match id.get() {
                 Some(id) => *id,
                 None => match tenant::find(connection, &name)? {
-                    Some(found) => *id.get_or_init(|| found.id),
+                    Some(row) => *id.get_or_init(|| row.id),
                     None => return Ok(T::default()),
                 },
             };
             let latest = tenant::latest(connection, id)?;
-            work(connection, id, tenant::shown(time.now(), latest), is_wanted)
+            work(
+                connection,
+                id,
+                tenant::store_time(time.now(), latest),
+                has_caller,
+            )
         };
         self.opened.database.read(read).await
     }
@@ -495,9 +500,9 @@ impl BreadcrumbStore for SqliteStore {
 
     async fn get(&self, id: BreadcrumbId) -> Result<Arc<Breadcrumb>, StoreError> {
         let read = move |connection: &Connection, tenant, now, _: &dyn Fn() -> bool| {
-            let found = table::find(connection, tenant, id)?;
-            let found = Found::living(found, id, now)?;
-            Ok(Some(Arc::new(found.breadcrumb)))
+            let stored = table::find(connection, tenant, id)?;
+            let stored = StoredBreadcrumb::require_live(stored, id, now)?;
+            Ok(Some(Arc::new(stored.breadcrumb)))
         };
         let found = self.read(read).await?;
         found.ok_or(StoreError::NotFound {
@@ -509,14 +514,14 @@ impl BreadcrumbStore for SqliteStore {
     async fn search(&self, query: &Query) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
         query.selector.check().map_err(StoreError::InvalidQuery)?;
         let query = query.clone();
-        let read = move |connection: &Connection, tenant, now, is_wanted: &dyn Fn() -> bool| {
-            search::search(connection, tenant, &query, now, is_wanted)
+        let read = move |connection: &Connection, tenant, now, has_caller: &dyn Fn() -> bool| {
+            search::search(connection, tenant, &query, now, has_caller)
         };
-        let (found, expired) = self.read(read).await?;
+        let (selected, expired) = self.read(read).await?;
         if expired > retention::MANY_EXPIRED {
             self.opened.sweep(&self.tenant);
         }
-        Ok(found)
+        Ok(selected)
     }
 
     async fn vector_search(&self, query: &VectorQuery) -> Result<Vec<Scored>, StoreError> {
@@ -533,18 +538,18 @@ impl BreadcrumbStore for SqliteStore {
             .map_err(StoreError::InvalidQuery)?;
         maintainer.catch_up(self);
         let config = maintainer.config.clone();
-        let Some(to) = config.of_query(&query.text).await? else {
+        let Some(query_vector) = config.of_query(&query.text).await? else {
             return Ok(Vec::new());
         };
         let (query, cache) = (query.clone(), Arc::clone(&self.opened.database.cache));
-        let read = move |connection: &Connection, tenant, now, is_wanted: &dyn Fn() -> bool| {
-            let near = VectorSearch {
+        let read = move |connection: &Connection, tenant, now, has_caller: &dyn Fn() -> bool| {
+            let parameters = VectorSearch {
                 query: &query,
-                to: &to,
+                query_vector: &query_vector,
                 config: &config,
                 cache: &cache,
             };
-            vectors::nearest(connection, tenant, &near, now, is_wanted)
+            vectors::nearest(connection, tenant, &parameters, now, has_caller)
         };
         self.read(read).await
     }
@@ -556,7 +561,7 @@ impl BreadcrumbStore for SqliteStore {
         let guard = self.maintainer.as_ref();
         let guard = guard.map(|maintainer| (maintainer.begin(), embedding::deleted(&writes)));
         let (committed, has_expired) = self
-            .write(move |writing| stage::commit(writing, writes, end))
+            .write(move |transaction| stage::commit(transaction, writes, end))
             .await?;
         if has_expired {
             self.opened.sweep(&self.tenant);
@@ -601,7 +606,7 @@ impl VectorStore for SqliteStore {
             return Ok(());
         };
         let config = maintainer.config.clone();
-        self.write(move |writing| vectors::put(writing, &config, &made))
+        self.write(move |transaction| vectors::put(transaction, &config, &made))
             .await
     }
 }

@@ -5,11 +5,11 @@ use super::builder::{Settings, SqliteLimits};
 use super::database::Database;
 use super::error::{Fault, SqliteError};
 use super::sweep::Sweep;
-use super::tenant::Writing;
+use super::tenant::TenantTransaction;
 use super::vectors;
 use crate::error::Retry;
 use crate::store::StoreError;
-use crate::store::durable::tenant::Time;
+use crate::store::durable::tenant::StoreClock;
 use crate::store::embedding::VectorMaintainers;
 use rusqlite::Connection;
 use std::path::Path;
@@ -19,10 +19,10 @@ use tokio::sync::watch;
 
 /// One opened SQLite store. Its clones, tenant handles and subscriptions refer to it.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedStore {
     pub(super) database: Arc<Database>,
     pub(super) limits: SqliteLimits,
-    pub(super) time: Arc<Time>,
+    pub(super) time: Arc<StoreClock>,
     /// Maintenance of the vectors of all tenants, or `None` without an embedder.
     pub(super) maintainers: Option<VectorMaintainers>,
     /// Sender that is dropped with the last store handle. Its receivers close then. The field comes after `database`, and Rust drops
@@ -30,10 +30,10 @@ pub(super) struct Opened {
     handles: watch::Sender<()>,
 }
 
-impl Opened {
+impl OpenedStore {
     pub(super) async fn new(path: &Path, settings: Settings) -> Result<Self, SqliteError> {
         let database = Database::open(path, settings.database.clone()).await?;
-        begin_vectors(&database, &settings).await?;
+        prepare_vectors(&database, &settings).await?;
         Ok(Self {
             database,
             limits: settings.limits,
@@ -47,15 +47,15 @@ impl Opened {
     pub(super) async fn write<T: Send + 'static>(
         &self,
         tenant: &Arc<str>,
-        work: impl FnOnce(&mut Writing<'_>) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&mut TenantTransaction<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (limits, time) = (self.limits, Arc::clone(&self.time));
         let tenant = Arc::clone(tenant);
         let work = move |connection: &Connection| {
-            Writing::with(connection, &limits, &tenant, &time, |writing| {
-                let before = writing.tenant.position;
-                let done = work(writing)?;
-                Ok((done, writing.tenant.position != before))
+            TenantTransaction::with(connection, &limits, &tenant, &time, |transaction| {
+                let before = transaction.tenant.position;
+                let result = work(transaction)?;
+                Ok((result, transaction.tenant.position != before))
             })
         };
         self.database.write(work).await
@@ -63,16 +63,16 @@ impl Opened {
 
     /// Starts a background sweep that removes the tenant's expired breadcrumbs in small jobs, unless a sweep is running.
     pub(super) fn sweep(&self, tenant: &Arc<str>) {
-        let running = &self.database.sweeping;
+        let running = &self.database.is_sweeping;
         if !running.swap(true, Ordering::SeqCst) {
             let sweep = Sweep {
                 limits: self.limits,
                 time: Arc::clone(&self.time),
                 tenant: Arc::clone(tenant),
                 writes: self.database.jobs(),
-                going_on: Arc::clone(running),
+                is_running: Arc::clone(running),
             };
-            sweep.go_on();
+            sweep.run_next_step();
         }
     }
 
@@ -94,21 +94,24 @@ impl Opened {
 }
 
 /// Deletes all stored vectors if `forget_vectors` was set, and records or checks the model of the embedder.
-async fn begin_vectors(database: &Database, settings: &Settings) -> Result<(), SqliteError> {
+async fn prepare_vectors(database: &Database, settings: &Settings) -> Result<(), SqliteError> {
     if settings.embeddings.is_none() && !settings.forgets_vectors {
         return Ok(());
     }
     let (config, forgets) = (settings.embeddings.clone(), settings.forgets_vectors);
-    let begin = move |connection: &Connection| {
-        Ok((vectors::begin(connection, config.as_ref(), forgets)?, false))
+    let prepare = move |connection: &Connection| {
+        Ok((
+            vectors::prepare(connection, config.as_ref(), forgets)?,
+            false,
+        ))
     };
-    let begun = database.write(begin).await;
-    let begun = begun.map_err(|error| match error.retry() {
+    let prepared = database.write(prepare).await;
+    let prepared = prepared.map_err(|error| match error.retry() {
         Retry::After(retry_after) => SqliteError::Unavailable {
             retry_after,
             source: error.into(),
         },
         Retry::Never => SqliteError::cannot_open(&database.path, error),
     })?;
-    Ok(begun?)
+    Ok(prepared?)
 }

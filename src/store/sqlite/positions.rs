@@ -1,16 +1,19 @@
 //! Event positions that runtimes save in SQLite for each executor, to find missed events after a downtime.
 
 use super::error::Fault;
-use super::tenant::Writing;
+use super::tenant::TenantTransaction;
 use crate::store::SavedPosition;
 use rusqlite::{Connection, OptionalExtension as _};
 use std::sync::Arc;
 
 /// Saves a runtime's event position for each executor. Deletes the tenant's oldest saved positions beyond [`SavedPosition::MOST`].
-pub(super) fn save(writing: &Writing<'_>, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), Fault> {
-    let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
+pub(super) fn save(
+    transaction: &TenantTransaction<'_>,
+    positions: &[(Arc<str>, Vec<u8>)],
+) -> Result<(), Fault> {
+    let (tenant, now) = (transaction.tenant.id, transaction.now.as_micros());
     for (executor, position) in positions {
-        writing
+        transaction
             .sql(
                 "INSERT INTO ux_positions (tenant, executor, saved_at, position) VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT (tenant, executor) DO UPDATE SET saved_at = excluded.saved_at, position = excluded.position",
@@ -18,7 +21,7 @@ pub(super) fn save(writing: &Writing<'_>, positions: &[(Arc<str>, Vec<u8>)]) -> 
             .execute((tenant, &**executor, now, position))?;
     }
     let most = i64::try_from(SavedPosition::MOST).unwrap_or(i64::MAX);
-    writing
+    transaction
         .sql(
             "DELETE FROM ux_positions WHERE tenant = ?1 AND executor IN (SELECT executor FROM ux_positions
                  WHERE tenant = ?1 ORDER BY saved_at DESC, executor LIMIT -1 OFFSET ?2)",
@@ -33,12 +36,12 @@ pub(super) fn of(
     tenant: i64,
     executors: &[Arc<str>],
 ) -> Result<Vec<Option<Vec<u8>>>, Fault> {
-    let mut one = connection
+    let mut select = connection
         .prepare_cached("SELECT position FROM ux_positions WHERE tenant = ?1 AND executor = ?2")?;
-    let mut found = Vec::with_capacity(executors.len());
+    let mut saved = Vec::with_capacity(executors.len());
     for executor in executors {
-        let position = one.query_row((tenant, &**executor), |row| row.get(0));
-        found.push(position.optional()?);
+        let position = select.query_row((tenant, &**executor), |row| row.get(0));
+        saved.push(position.optional()?);
     }
-    Ok(found)
+    Ok(saved)
 }

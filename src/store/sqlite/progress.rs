@@ -8,10 +8,10 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(super) struct Progress {
     /// Number of the last transaction that the SQLite writer started.
-    begun: AtomicU64,
+    started: AtomicU64,
     /// Number of the last transaction with an abandoned job: a store operation whose caller no longer waits. Each read waits until this
     /// transaction has ended.
-    left: AtomicU64,
+    abandoned: AtomicU64,
     /// Number of the last transaction of the SQLite writer that ended.
     ended: watch::Sender<u64>,
     /// Number of the last transaction of the SQLite writer that wrote events.
@@ -21,8 +21,8 @@ pub(super) struct Progress {
 impl Default for Progress {
     fn default() -> Self {
         Self {
-            begun: AtomicU64::new(0),
-            left: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
             ended: watch::Sender::new(0),
             announced: watch::Sender::new(0),
         }
@@ -31,89 +31,92 @@ impl Default for Progress {
 
 impl Progress {
     /// Waits until the writer's transactions with abandoned jobs (store operations) have ended.
-    pub(super) async fn settled(&self) {
-        let left = self.left.load(Ordering::SeqCst);
-        if *self.ended.borrow() < left {
+    pub(super) async fn wait_for_abandoned_jobs(&self) {
+        let abandoned = self.abandoned.load(Ordering::SeqCst);
+        if *self.ended.borrow() < abandoned {
             let mut ended = self.ended.subscribe();
             // `self` holds the sender, so the channel stays open.
-            drop(ended.wait_for(|ended| *ended >= left).await);
+            drop(ended.wait_for(|ended| *ended >= abandoned).await);
         }
     }
 
     pub(super) fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::SeqCst);
+        self.started.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn end(&self) {
-        self.ended.send_replace(self.begun.load(Ordering::SeqCst));
+        self.ended.send_replace(self.started.load(Ordering::SeqCst));
     }
 
     /// Returns `true` if the SQLite writer runs no transaction.
     pub(super) fn is_idle(&self) -> bool {
-        *self.ended.borrow() == self.begun.load(Ordering::SeqCst)
+        *self.ended.borrow() == self.started.load(Ordering::SeqCst)
     }
 
     pub(super) fn announce(&self) {
         self.announced
-            .send_replace(self.begun.load(Ordering::SeqCst));
+            .send_replace(self.started.load(Ordering::SeqCst));
     }
 
-    fn leave(&self) {
-        let begun = self.begun.load(Ordering::SeqCst);
-        self.left.fetch_max(begun, Ordering::SeqCst);
+    fn record_abandoned(&self) {
+        let started = self.started.load(Ordering::SeqCst);
+        self.abandoned.fetch_max(started, Ordering::SeqCst);
     }
 }
 
 /// State of a job (store operation) of the SQLite writer: waiting, started, or abandoned by its caller.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fate(Arc<AtomicU8>);
+pub(super) struct JobState(Arc<AtomicU8>);
 
-const WAITS: u8 = 0;
-const BEGUN: u8 = 1;
-const GIVEN_UP: u8 = 2;
+const STATE_QUEUED: u8 = 0;
+const STATE_STARTED: u8 = 1;
+const STATE_ABANDONED: u8 = 2;
 
-impl Fate {
+impl JobState {
     /// Marks the job (store operation) as started. Returns `false` if its caller has abandoned it.
-    pub(super) fn begin(&self) -> bool {
-        let begun = self
-            .0
-            .compare_exchange(WAITS, BEGUN, Ordering::SeqCst, Ordering::SeqCst);
-        begun.is_ok()
+    pub(super) fn start(&self) -> bool {
+        let started = self.0.compare_exchange(
+            STATE_QUEUED,
+            STATE_STARTED,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        started.is_ok()
     }
 
     /// Abandons the job (store operation) of a caller that no longer waits. Returns `true` if it had started.
-    fn give_up(&self) -> bool {
-        self.0.swap(GIVEN_UP, Ordering::SeqCst) == BEGUN
+    fn abandon(&self) -> bool {
+        self.0.swap(STATE_ABANDONED, Ordering::SeqCst) == STATE_STARTED
     }
 }
 
 /// Guard that lives as long as the caller of a store operation waits for its result. If the caller stops waiting, a job that has not
 /// started never runs, and reads wait for the transaction of a job that has started. So reads see the state before or after the job, and
 /// that state remains.
-pub(super) struct Watcher<'p> {
-    fate: Option<Fate>,
+pub(super) struct CallerGuard<'p> {
+    state: Option<JobState>,
     progress: &'p Progress,
 }
 
-impl<'p> Watcher<'p> {
-    pub(super) fn begin(fate: Fate, progress: &'p Progress) -> Self {
+impl<'p> CallerGuard<'p> {
+    pub(super) fn new(state: JobState, progress: &'p Progress) -> Self {
         Self {
-            fate: Some(fate),
+            state: Some(state),
             progress,
         }
     }
 
     /// Records that the caller of the store operation has received the result.
-    pub(super) fn end(&mut self) {
-        self.fate = None;
+    pub(super) fn received(&mut self) {
+        self.state = None;
     }
 }
 
-impl Drop for Watcher<'_> {
+impl Drop for CallerGuard<'_> {
     fn drop(&mut self) {
-        let Some(fate) = &self.fate else { return };
-        if fate.give_up() {
-            self.progress.leave();
+        let Some(state) = &self.state else { return };
+        if state.abandon() {
+            self.progress.record_abandoned();
         }
     }
 }
@@ -125,16 +128,16 @@ mod tests {
     #[tokio::test]
     async fn a_read_waits_for_a_started_job_without_a_caller() {
         let progress = Progress::default();
-        let fate = Fate::default();
-        let waiting = Watcher::begin(fate.clone(), &progress);
-        progress.settled().await;
+        let state = JobState::default();
+        let caller_guard = CallerGuard::new(state.clone(), &progress);
+        progress.wait_for_abandoned_jobs().await;
 
         progress.begin();
-        assert!(fate.begin());
-        drop(waiting);
+        assert!(state.start());
+        drop(caller_guard);
 
-        assert!(futures::poll!(std::pin::pin!(progress.settled())).is_pending());
+        assert!(futures::poll!(std::pin::pin!(progress.wait_for_abandoned_jobs())).is_pending());
         progress.end();
-        progress.settled().await;
+        progress.wait_for_abandoned_jobs().await;
     }
 }

@@ -1,7 +1,7 @@
 //! Order in which runs are claimed: the first run of each ordering key, and the due runs of an executor.
 
 use super::column::{number, time};
-use super::tenant::Writing;
+use super::tenant::TenantTransaction;
 use crate::store::RunRef;
 use crate::store::row::{MOST_ACCEPTED, out_of_order_bit};
 use crate::store::rules::FirstOfKey;
@@ -9,18 +9,18 @@ use rusqlite::OptionalExtension;
 use std::time::Duration;
 
 /// Marks the first remaining run of an ordering key as claimable (its head).
-pub(super) fn promote(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<()> {
-    let Some(line) = run.order.as_deref() else {
+pub(super) fn promote(transaction: &TenantTransaction<'_>, run: &RunRef) -> rusqlite::Result<()> {
+    let Some(ordering_key) = run.order.as_deref() else {
         return Ok(());
     };
-    let mut promote = writing.sql(concat!(
+    let mut promote = transaction.sql(concat!(
         "UPDATE ux_runs SET head = 1 WHERE serial = (SELECT serial FROM ux_runs
              WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL
                  AND sequence < ",
         out_of_order_bit!(),
         " ORDER BY sequence LIMIT 1)"
     ))?;
-    promote.execute((writing.tenant.id, &*run.executor, line))?;
+    promote.execute((transaction.tenant.id, &*run.executor, ordering_key))?;
     Ok(())
 }
 
@@ -35,15 +35,20 @@ pub(super) const FIRST: &str = concat!(
 /// Returns the first run in the order of the ordering key of `run`, not counting `run` itself. `serial` is the serial number of the
 /// ledger row of `run`, or `None` without a row.
 pub(super) fn first(
-    writing: &Writing<'_>,
+    transaction: &TenantTransaction<'_>,
     run: &RunRef,
     serial: Option<i64>,
 ) -> rusqlite::Result<Option<FirstOfKey>> {
-    let Some(line) = run.order.as_deref() else {
+    let Some(ordering_key) = run.order.as_deref() else {
         return Ok(None);
     };
-    let mut first = writing.sql(FIRST)?;
-    let values = (writing.tenant.id, &*run.executor, line, serial.unwrap_or(0));
+    let mut first = transaction.sql(FIRST)?;
+    let values = (
+        transaction.tenant.id,
+        &*run.executor,
+        ordering_key,
+        serial.unwrap_or(0),
+    );
     let first = first.query_row(values, |row| {
         Ok(FirstOfKey {
             sequence: number(row, 0)?,
@@ -69,7 +74,7 @@ pub(super) const TRANSFERRED: &str = "
 
 /// SQL query for due runs of an executor that left the order of their ordering key after a transfer to another version. Later runs
 /// with the same ordering key do not wait for such a run.
-pub(super) const PASSED: &str = concat!(
+pub(super) const OVERTAKEN: &str = concat!(
     "SELECT sequence, serial FROM ux_runs INDEXED BY ux_runs_transferred
      WHERE tenant = ?1 AND executor = ?2 AND reason <> ?3 AND reason IS NOT NULL AND over IS NULL AND due <= ?5
          AND sequence >= ",
@@ -79,19 +84,21 @@ pub(super) const PASSED: &str = concat!(
 
 /// Returns the sequence numbers and serial numbers of the transferred runs that one version of an executor accepts.
 pub(super) fn transferred(
-    writing: &Writing<'_>,
+    transaction: &TenantTransaction<'_>,
     executor: &str,
     version: &str,
 ) -> rusqlite::Result<Vec<(i64, i64)>> {
-    let (tenant, now) = (writing.tenant.id, writing.now.as_micros());
-    let most = |taken: usize| i64::try_from(MOST_ACCEPTED - taken).unwrap_or(i64::MAX);
+    let (tenant, now) = (transaction.tenant.id, transaction.now.as_micros());
+    let most = |count: usize| i64::try_from(MOST_ACCEPTED - count).unwrap_or(i64::MAX);
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let mut own = writing.sql(TRANSFERRED)?;
-    let own = own.query_map((tenant, executor, version, most(0)), read)?;
-    let mut rows: Vec<(i64, i64)> = own.collect::<rusqlite::Result<_>>()?;
-    let mut passed = writing.sql(PASSED)?;
-    let passed = passed.query_map((tenant, executor, version, most(rows.len()), now), read)?;
-    for row in passed {
+    let mut transferred_runs = transaction.sql(TRANSFERRED)?;
+    let transferred_runs =
+        transferred_runs.query_map((tenant, executor, version, most(0)), read)?;
+    let mut rows: Vec<(i64, i64)> = transferred_runs.collect::<rusqlite::Result<_>>()?;
+    let mut overtaken = transaction.sql(OVERTAKEN)?;
+    let overtaken =
+        overtaken.query_map((tenant, executor, version, most(rows.len()), now), read)?;
+    for row in overtaken {
         rows.push(row?);
     }
     Ok(rows)
@@ -99,14 +106,19 @@ pub(super) fn transferred(
 
 /// Returns the serial numbers of an executor's runs that have been due for the longest time.
 pub(super) fn due(
-    writing: &Writing<'_>,
+    transaction: &TenantTransaction<'_>,
     executor: &str,
     most: usize,
 ) -> rusqlite::Result<Vec<i64>> {
-    let mut due = writing.sql(DUE)?;
+    let mut due = transaction.sql(DUE)?;
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let serials = due.query_map(
-        (writing.tenant.id, executor, writing.now.as_micros(), most),
+        (
+            transaction.tenant.id,
+            executor,
+            transaction.now.as_micros(),
+            most,
+        ),
         |row| row.get(0),
     )?;
     serials.collect()

@@ -1,28 +1,28 @@
 //! Reader threads of a SQLite database, each with its own connection, so that reads block neither each other nor the writer.
 
-use super::error::{Fault, ended};
+use super::error::{Fault, thread_ended};
 use crate::store::StoreError;
 use rusqlite::Connection;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, oneshot};
 
-type Job = Box<dyn FnOnce(&Connection) + Send>;
+type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
 
 /// Queue of reads that wait for a reader thread of the SQLite database. Adding a job wakes one thread. With a shared channel receiver, the
 /// threads would wake each other to pass the receiver on.
-pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
-    arrived: Condvar,
+pub(super) struct ReadQueue {
+    state: Mutex<QueueState>,
+    job_added: Condvar,
     /// Condition variable that is notified when the last reader thread has ended.
-    deserted: Condvar,
+    readers_ended: Condvar,
     /// Semaphore with one permit for each further read that fits into the queue. Closed when all threads have ended.
-    places: Semaphore,
+    permits: Semaphore,
 }
 
 #[derive(Default)]
-struct Waiting {
-    jobs: VecDeque<Job>,
+struct QueueState {
+    jobs: VecDeque<ReadJob>,
     /// Number of running reader threads.
     readers: usize,
     /// If `true`, no more reads can be added to the queue.
@@ -30,108 +30,108 @@ struct Waiting {
 }
 
 /// Sending side of the queue of reads. Dropping it ends the threads.
-pub(super) struct Reads(Arc<Queue>);
+pub(super) struct ReadSender(Arc<ReadQueue>);
 
-pub(super) fn queue(places: usize) -> (Reads, Arc<Queue>) {
-    let queue = Arc::new(Queue {
-        waiting: Mutex::default(),
-        arrived: Condvar::new(),
-        deserted: Condvar::new(),
-        places: Semaphore::new(places),
+pub(super) fn queue(capacity: usize) -> (ReadSender, Arc<ReadQueue>) {
+    let queue = Arc::new(ReadQueue {
+        state: Mutex::default(),
+        job_added: Condvar::new(),
+        readers_ended: Condvar::new(),
+        permits: Semaphore::new(capacity),
     });
-    (Reads(Arc::clone(&queue)), queue)
+    (ReadSender(Arc::clone(&queue)), queue)
 }
 
 /// A reader thread that runs the reads of a queue until the queue is closed and empty.
 pub(super) struct Reader {
     // Fields drop in this order, so the connection is closed before the thread counts as ended.
     connection: Connection,
-    place: Place,
+    registration: ReaderRegistration,
 }
 
 /// Registration of a reader thread in the queue of reads.
-struct Place(Arc<Queue>);
+struct ReaderRegistration(Arc<ReadQueue>);
 
 impl Reader {
-    pub(super) fn new(connection: Connection, queue: &Arc<Queue>) -> Self {
+    pub(super) fn new(connection: Connection, queue: &Arc<ReadQueue>) -> Self {
         queue.lock().readers += 1;
         Self {
             connection,
-            place: Place(Arc::clone(queue)),
+            registration: ReaderRegistration(Arc::clone(queue)),
         }
     }
 
     pub(super) fn run(self) {
-        while let Some(job) = self.place.0.next() {
+        while let Some(job) = self.registration.0.next() {
             job(&self.connection);
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ReaderRegistration {
     /// Closes the queue of reads when the last reader thread ends, even if this thread panicked. Waiting callers then receive an error and
     /// do not wait forever.
     fn drop(&mut self) {
-        let mut waiting = self.0.lock();
-        waiting.readers -= 1;
-        if waiting.readers == 0 {
-            waiting.is_closed = true;
-            self.0.places.close();
-            drop(std::mem::take(&mut waiting.jobs));
-            self.0.deserted.notify_all();
+        let mut state = self.0.lock();
+        state.readers -= 1;
+        if state.readers == 0 {
+            state.is_closed = true;
+            self.0.permits.close();
+            drop(std::mem::take(&mut state.jobs));
+            self.0.readers_ended.notify_all();
         }
     }
 }
 
-impl Queue {
+impl ReadQueue {
     /// Adds a read to the queue, or drops it if all reader threads have ended.
-    fn push(&self, job: Job) {
-        let mut waiting = self.lock();
-        if !waiting.is_closed {
-            waiting.jobs.push_back(job);
+    fn push(&self, job: ReadJob) {
+        let mut state = self.lock();
+        if !state.is_closed {
+            state.jobs.push_back(job);
         }
-        drop(waiting);
-        self.arrived.notify_one();
+        drop(state);
+        self.job_added.notify_one();
     }
 
     /// Waits for the next read in the queue. Returns `None` if the queue is closed and empty.
-    fn next(&self) -> Option<Job> {
-        let mut waiting = self.lock();
+    fn next(&self) -> Option<ReadJob> {
+        let mut state = self.lock();
         loop {
-            if let Some(job) = waiting.jobs.pop_front() {
-                self.places.add_permits(1);
+            if let Some(job) = state.jobs.pop_front() {
+                self.permits.add_permits(1);
                 return Some(job);
             }
-            if waiting.is_closed {
+            if state.is_closed {
                 return None;
             }
-            waiting = self
-                .arrived
-                .wait(waiting)
+            state = self
+                .job_added
+                .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Waits until the last reader thread has ended and its SQLite connection is closed. Blocks.
-    pub(super) fn wait_deserted(&self) {
-        let mut waiting = self.lock();
-        while waiting.readers > 0 {
-            waiting = self
-                .deserted
-                .wait(waiting)
+    pub(super) fn wait_for_readers(&self) {
+        let mut state = self.lock();
+        while state.readers > 0 {
+            state = self
+                .readers_ended
+                .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reads {
+impl ReadSender {
     /// Returns `true` if all reader threads have ended, for example because of panics.
     pub(super) fn is_closed(&self) -> bool {
-        self.0.places.is_closed()
+        self.0.permits.is_closed()
     }
 
     /// Runs a read on one snapshot of the SQLite file in a reader thread. The second argument of `work` returns `true` while the caller
@@ -142,23 +142,23 @@ impl Reads {
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = move |connection: &Connection| {
-            let is_wanted = || !reply.is_closed();
-            if is_wanted() {
-                let read = snapshot(connection, |connection| work(connection, &is_wanted));
+            let has_caller = || !reply.is_closed();
+            if has_caller() {
+                let read = snapshot(connection, |connection| work(connection, &has_caller));
                 drop(reply.send(read.map_err(StoreError::from)));
             }
         };
-        let place = self.0.places.acquire().await.map_err(|_| ended())?;
-        place.forget();
+        let permit = self.0.permits.acquire().await.map_err(|_| thread_ended())?;
+        permit.forget();
         self.0.push(Box::new(job));
-        answer.await.map_err(|_| ended())?
+        answer.await.map_err(|_| thread_ended())?
     }
 }
 
-impl Drop for Reads {
+impl Drop for ReadSender {
     fn drop(&mut self) {
         self.0.lock().is_closed = true;
-        self.0.arrived.notify_all();
+        self.0.job_added.notify_all();
     }
 }
 

@@ -12,18 +12,18 @@ use tokio::sync::oneshot;
 /// Identity of a SQLite file, and the settings of its connections. The device and the inode distinguish a file from another file that
 /// replaced it at the same path.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Key {
+struct DatabaseKey {
     path: PathBuf,
     file: guard::Identity,
     settings: DatabaseSettings,
 }
 
-/// Slot for the open database of a SQLite file with certain settings. The slot is empty if the database is closed. A thread that opens the
-/// database holds the lock of the slot, so other threads wait for that thread.
-type Slot = Mutex<Weak<Database>>;
+/// Entry for the open database of a SQLite file with certain settings. The entry is empty if the database is closed. A thread that opens
+/// the database holds the lock of the entry, so other threads wait for that thread.
+type RegistryEntry = Mutex<Weak<Database>>;
 
-/// Registry of the open SQLite databases of this process, with a slot for each file and its settings.
-struct Registry(Mutex<Vec<(Key, Arc<Slot>)>>);
+/// Registry of the open SQLite databases of this process, with an entry for each file and its settings.
+struct Registry(Mutex<Vec<(DatabaseKey, Arc<RegistryEntry>)>>);
 
 static OPEN: Registry = Registry(Mutex::new(Vec::new()));
 
@@ -35,25 +35,27 @@ impl Database {
         settings: DatabaseSettings,
     ) -> Result<Arc<Self>, SqliteError> {
         let path = connection::absolute(path)?;
-        let (opened, is_open) = oneshot::channel();
+        let (reply, database_receiver) = oneshot::channel();
         let start = move || {
             let mut started = None;
             let database = find_or_open(&path, &settings, |path| {
-                let (database, writing) = Self::start(path, &settings)?;
-                started = Some(writing);
+                let (database, writer_thread) = Self::start(path, &settings)?;
+                started = Some(writer_thread);
                 Ok(database)
             });
             // The caller may have stopped waiting. Then no handle exists, and the writer ends at once.
-            drop(opened.send(database));
-            if let Some(writing) = started {
-                writing.run();
+            drop(reply.send(database));
+            if let Some(writer_thread) = started {
+                writer_thread.run();
             }
         };
         drop(spawn("sqlite-writer", start)?);
-        is_open.await.map_err(|error| SqliteError::Unavailable {
-            retry_after: std::time::Duration::from_secs(1),
-            source: error.into(),
-        })?
+        database_receiver
+            .await
+            .map_err(|error| SqliteError::Unavailable {
+                retry_after: std::time::Duration::from_secs(1),
+                source: error.into(),
+            })?
     }
 }
 
@@ -67,37 +69,37 @@ fn find_or_open(
     if !settings.is_shared {
         return open(&path);
     }
-    let found = path
+    let metadata = path
         .metadata()
         .map_err(|error| SqliteError::cannot_open(&path, error))?;
-    let slot = OPEN.slot(Key {
+    let entry = OPEN.entry(DatabaseKey {
         path: path.clone(),
-        file: guard::identity(&found),
+        file: guard::identity(&metadata),
         settings: settings.clone(),
     });
-    let mut slot = lock(&slot);
+    let mut entry = lock(&entry);
     // A database that rejects writes never accepts them again. The file may have been restored, so a new handle opens it again.
-    if let Some(database) = slot.upgrade().filter(|database| database.is_usable()) {
+    if let Some(database) = entry.upgrade().filter(|database| database.is_usable()) {
         return Ok(database);
     }
     let database = open(&path)?;
-    *slot = Arc::downgrade(&database);
+    *entry = Arc::downgrade(&database);
     Ok(database)
 }
 
 impl Registry {
-    /// Returns the slot in the registry for a SQLite file and its settings. Removes the slots of closed databases, so there are never more
-    /// slots than open or opening databases.
-    fn slot(&self, key: Key) -> Arc<Slot> {
-        let mut slots = lock(&self.0);
-        // A thread that opens a database holds a reference to its slot.
-        slots.retain(|(_, slot)| Arc::strong_count(slot) > 1 || lock(slot).strong_count() > 0);
-        if let Some((_, slot)) = slots.iter().find(|(known, _)| *known == key) {
-            return Arc::clone(slot);
+    /// Returns the registry's entry for a SQLite file and its settings. Removes the entries of closed databases, so there are never more
+    /// entries than open or opening databases.
+    fn entry(&self, key: DatabaseKey) -> Arc<RegistryEntry> {
+        let mut entries = lock(&self.0);
+        // A thread that opens a database holds a reference to its entry.
+        entries.retain(|(_, entry)| Arc::strong_count(entry) > 1 || lock(entry).strong_count() > 0);
+        if let Some((_, entry)) = entries.iter().find(|(known, _)| *known == key) {
+            return Arc::clone(entry);
         }
-        let slot = Arc::new(Slot::default());
-        slots.push((key, Arc::clone(&slot)));
-        slot
+        let entry = Arc::new(RegistryEntry::default());
+        entries.push((key, Arc::clone(&entry)));
+        entry
     }
 }
 
@@ -111,8 +113,8 @@ mod tests {
     use crate::store::sqlite::builder::Durability;
     use std::time::Duration;
 
-    fn key(path: &str) -> Key {
-        Key {
+    fn key(path: &str) -> DatabaseKey {
+        DatabaseKey {
             path: path.into(),
             file: guard::Identity::default(),
             settings: DatabaseSettings {
@@ -130,30 +132,30 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_closed_databases_are_removed() {
+    fn entries_of_closed_databases_are_removed() {
         let registry = Registry(Mutex::default());
-        let opening = registry.slot(key("opening"));
+        let opening = registry.entry(key("opening"));
 
         for n in 0..1_000 {
-            drop(registry.slot(key(&n.to_string())));
+            drop(registry.entry(key(&n.to_string())));
         }
 
-        assert!(Arc::ptr_eq(&opening, &registry.slot(key("opening"))));
+        assert!(Arc::ptr_eq(&opening, &registry.entry(key("opening"))));
         assert_eq!(lock(&registry.0).len(), 1);
     }
 
     #[test]
-    fn other_settings_or_a_replaced_file_at_the_path_get_separate_slots() {
+    fn other_settings_or_a_replaced_file_at_the_path_get_separate_entries() {
         let registry = Registry(Mutex::default());
-        let first = registry.slot(key("file"));
+        let first = registry.entry(key("file"));
         let (mut replaced, mut settings) = (key("file"), key("file"));
         replaced.file = (0, 1);
         settings.settings.durability = Durability::Normal;
 
         for other in [replaced, settings] {
-            assert!(!Arc::ptr_eq(&first, &registry.slot(other)));
+            assert!(!Arc::ptr_eq(&first, &registry.entry(other)));
         }
 
-        assert!(Arc::ptr_eq(&first, &registry.slot(key("file"))));
+        assert!(Arc::ptr_eq(&first, &registry.entry(key("file"))));
     }
 }

@@ -3,7 +3,7 @@
 use super::builder::SqliteLimits;
 use super::column::{blob, id, number};
 use super::error::Fault;
-use super::tenant::Writing;
+use super::tenant::TenantTransaction;
 use super::{NAME, stage};
 use crate::model::BreadcrumbId;
 use crate::store::request::{RecordedKey, ValidRequest};
@@ -28,33 +28,36 @@ const SWEPT: usize = 64;
 
 /// The answer to a request for a run, or the error for too many request keys. The second value is `true` if further expired breadcrumbs
 /// may remain in the store. The error is part of the result, because the transaction must keep the checks of old keys.
-pub(super) type Answer = (Result<Requested, StoreError>, bool);
+pub(super) type RequestOutcome = (Result<Requested, StoreError>, bool);
 
 /// Creates the breadcrumb of a request, unless an earlier request has the same key.
-pub(super) fn request(writing: &mut Writing<'_>, request: &ValidRequest) -> Result<Answer, Fault> {
-    if let Some(recorded) = find(writing, request)? {
+pub(super) fn request(
+    transaction: &mut TenantTransaction<'_>,
+    request: &ValidRequest,
+) -> Result<RequestOutcome, Fault> {
+    if let Some(recorded) = find(transaction, request)? {
         return Ok((Ok(request.answer(&recorded)?), false));
     }
-    let limit = limit(writing.limits);
-    let is_full = |writing: &Writing<'_>| {
-        usize::try_from(writing.tenant.requests).unwrap_or_default() >= limit
+    let limit = limit(transaction.limits);
+    let is_full = |transaction: &TenantTransaction<'_>| {
+        usize::try_from(transaction.tenant.requests).unwrap_or_default() >= limit
     };
-    let most = match is_full(writing) {
+    let most = match is_full(transaction) {
         true => ValidRequest::SWEPT_IF_FULL,
         false => SWEPT,
     };
-    sweep(writing, most)?;
-    if is_full(writing) {
+    sweep(transaction, most)?;
+    if is_full(transaction) {
         return Ok((Err(ValidRequest::full(NAME, limit)), false));
     }
     let writes = vec![Write::Create(request.breadcrumb.clone())];
-    let (committed, has_expired) = stage::commit(writing, writes, None)?;
+    let (committed, has_expired) = stage::commit(transaction, writes, None)?;
     let breadcrumb = committed.written.into_iter().next();
     let breadcrumb = breadcrumb.ok_or(StoreError::NotFound {
         id: BreadcrumbId::NIL,
         tombstone: None,
     })?;
-    insert(writing, request, &request.recorded(&breadcrumb))?;
+    insert(transaction, request, &request.recorded(&breadcrumb))?;
     Ok((Ok(Requested::Created { breadcrumb }), has_expired))
 }
 
@@ -63,51 +66,54 @@ fn limit(limits: &SqliteLimits) -> usize {
     limits.open_runs.saturating_add(limits.finished_runs)
 }
 
-fn find(writing: &Writing<'_>, request: &ValidRequest) -> rusqlite::Result<Option<RecordedKey>> {
-    let mut find = writing.sql(
+fn find(
+    transaction: &TenantTransaction<'_>,
+    request: &ValidRequest,
+) -> rusqlite::Result<Option<RecordedKey>> {
+    let mut find = transaction.sql(
         "SELECT trigger_id, version, digest FROM ux_requests WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3",
     )?;
-    let values = (writing.tenant.id, &*request.executor, &*request.key);
-    let found = find.query_row(values, |row| {
+    let values = (transaction.tenant.id, &*request.executor, &*request.key);
+    let recorded = find.query_row(values, |row| {
         Ok(RecordedKey {
             id: id(row, 0)?,
             version: number(row, 1)?,
             digest: row.get(2)?,
         })
     });
-    found.optional()
+    recorded.optional()
 }
 
 fn insert(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     request: &ValidRequest,
     recorded: &RecordedKey,
 ) -> rusqlite::Result<()> {
-    let mut insert = writing.sql(
+    let mut insert = transaction.sql(
         "INSERT INTO ux_requests (tenant, executor, request_key, trigger_id, version, digest, checked_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
     insert.execute((
-        writing.tenant.id,
+        transaction.tenant.id,
         &*request.executor,
         &*request.key,
         blob(recorded.id),
         recorded.version.cast_signed(),
         &recorded.digest,
-        writing.now.as_micros(),
+        transaction.now.as_micros(),
     ))?;
-    writing.tenant.requests += 1;
+    transaction.tenant.requests += 1;
     Ok(())
 }
 
 /// Deletes the tenant's old request keys whose runs no longer exist. Postpones the next check of an old key whose run exists. Checks up
 /// to `most` keys.
-fn sweep(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
-    let tenant = writing.tenant.id;
-    let renewed_at = ValidRequest::renewed_at(writing.now).as_micros();
+fn sweep(transaction: &mut TenantTransaction<'_>, most: usize) -> rusqlite::Result<()> {
+    let tenant = transaction.tenant.id;
+    let renewed_at = ValidRequest::renewed_at(transaction.now).as_micros();
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let until = ValidRequest::checked_before(writing.now).as_micros();
-    let mut old = writing.sql(OLD)?;
+    let until = ValidRequest::checked_before(transaction.now).as_micros();
+    let mut old = transaction.sql(OLD)?;
     let old = old.query_map((tenant, until, most), |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     })?;
@@ -115,10 +121,10 @@ fn sweep(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<()> {
     for (executor, key, has_run) in old {
         if has_run {
             let renewed = (tenant, executor, key, renewed_at);
-            writing.sql(RENEW)?.execute(renewed)?;
+            transaction.sql(RENEW)?.execute(renewed)?;
         } else {
-            writing.sql(DELETE)?.execute((tenant, executor, key))?;
-            writing.tenant.requests -= 1;
+            transaction.sql(DELETE)?.execute((tenant, executor, key))?;
+            transaction.tenant.requests -= 1;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! batch in its own transaction.
 
 use super::error::Fault;
-use super::tenant::Writing;
+use super::tenant::TenantTransaction;
 
 /// Maximum number of expired breadcrumbs that a search can encounter without starting their removal.
 pub(super) const MANY_EXPIRED: usize = 64;
@@ -25,35 +25,39 @@ pub(super) const RUNS: &str = "
         WHERE tenant = ?1 AND over IS NOT NULL ORDER BY over LIMIT ?2)";
 
 /// Deletes the tenant's oldest events, tombstones and ended runs if they exceed their limits by more than a batch.
-pub(super) fn forget(writing: &mut Writing<'_>) -> Result<(), Fault> {
-    let limits = writing.limits;
-    let tenant = &writing.tenant;
+pub(super) fn delete_excess(transaction: &mut TenantTransaction<'_>) -> Result<(), Fault> {
+    let limits = transaction.limits;
+    let tenant = &transaction.tenant;
     let events = excess(tenant.position - tenant.first_event + 1, limits.events);
     if events > 0 {
-        let first = writing.tenant.first_event + events;
-        writing.sql(EVENTS)?.execute((writing.tenant.id, first))?;
-        writing.tenant.first_event = first;
+        let first = transaction.tenant.first_event + events;
+        transaction
+            .sql(EVENTS)?
+            .execute((transaction.tenant.id, first))?;
+        transaction.tenant.first_event = first;
     }
-    let tombstones = excess(writing.tenant.tombstones, limits.tombstones);
+    let tombstones = excess(transaction.tenant.tombstones, limits.tombstones);
     if tombstones > 0 {
-        let removed = writing
+        let removed = transaction
             .sql(TOMBSTONES)?
-            .execute((writing.tenant.id, tombstones))?;
-        writing.tenant.tombstones -= removed.cast_signed() as i64;
+            .execute((transaction.tenant.id, tombstones))?;
+        transaction.tenant.tombstones -= removed.cast_signed() as i64;
     }
-    let runs = excess(writing.tenant.finished_runs, limits.finished_runs);
+    let runs = excess(transaction.tenant.finished_runs, limits.finished_runs);
     if runs > 0 {
-        let removed = writing.sql(RUNS)?.execute((writing.tenant.id, runs))?;
-        writing.tenant.finished_runs -= removed.cast_signed() as i64;
+        let removed = transaction
+            .sql(RUNS)?
+            .execute((transaction.tenant.id, runs))?;
+        transaction.tenant.finished_runs -= removed.cast_signed() as i64;
     }
     Ok(())
 }
 
 /// Returns the number of excess events, tombstones or ended runs that retention deletes, at most [`MOST`]. Returns 0 unless the excess over
 /// the limit is larger than a batch. A batch is a sixteenth of the limit, at most 256 rows.
-fn excess(kept: i64, limit: usize) -> i64 {
+fn excess(count: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let over = kept.saturating_sub(limit);
+    let over = count.saturating_sub(limit);
     if over > (limit / 16).min(256) {
         over.min(MOST)
     } else {

@@ -2,7 +2,7 @@
 
 use super::column::{blob, id, json, lineage, number, time};
 use super::error::unreadable;
-use super::tenant::Writing;
+use super::tenant::TenantTransaction;
 use super::wake;
 use crate::model::{BreadcrumbId, Event, Json, Timestamp};
 use crate::store::row::{RunRow, Wait};
@@ -13,20 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A run's row in the ledger, with its serial number in the SQLite table `ux_runs`.
-pub(super) struct Kept {
+pub(super) struct StoredRun {
     pub(super) serial: i64,
     pub(super) row: RunRow,
 }
 
 /// SQL that selects the columns of a run's row, in the order in which [`read`] expects them.
 macro_rules! select {
-    ($rest:literal) => {
+    ($clause:literal) => {
         concat!(
             "SELECT serial, executor, trigger_id, trigger_version, state, epoch, attempts, abandoned, token, granted_at,
                  enqueued_at, sequence, due, head, lease, line, event, correlation, hops, saved, woken_by, wake,
                  suspended_at, written, reason, over, cause, claim, code,
                  COALESCE(added_at, enqueued_at), has_expired FROM ux_runs ",
-            $rest
+            $clause
         )
     };
 }
@@ -40,26 +40,26 @@ pub(super) fn find(
     connection: &Connection,
     tenant: i64,
     run: &RunRef,
-) -> rusqlite::Result<Option<Kept>> {
-    let mut found = connection.prepare_cached(BY_NAME)?;
+) -> rusqlite::Result<Option<StoredRun>> {
+    let mut statement = connection.prepare_cached(BY_NAME)?;
     let name = (
         tenant,
         &*run.executor,
         blob(run.trigger_id),
         run.trigger_version.cast_signed(),
     );
-    found.query_row(name, read).optional()
+    statement.query_row(name, read).optional()
 }
 
-pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Option<Kept>> {
-    let mut found = connection.prepare_cached(select!("WHERE serial = ?1"))?;
-    found.query_row([serial], read).optional()
+pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Option<StoredRun>> {
+    let mut statement = connection.prepare_cached(select!("WHERE serial = ?1"))?;
+    statement.query_row([serial], read).optional()
 }
 
 /// Adds the ledger row of a new run.
-pub(super) fn insert(writing: &Writing<'_>, row: &RunRow) -> rusqlite::Result<()> {
+pub(super) fn insert(transaction: &TenantTransaction<'_>, row: &RunRow) -> rusqlite::Result<()> {
     let event = row.run.event.as_deref();
-    let mut insert = writing.sql(
+    let mut insert = transaction.sql(
         "INSERT INTO ux_runs (tenant, executor, trigger_id, trigger_version, line, event, state, epoch, attempts, abandoned,
              token, granted_at, enqueued_at, sequence, due, head, lease, correlation, hops, written,
              added_at, reason, over, code)
@@ -67,7 +67,7 @@ pub(super) fn insert(writing: &Writing<'_>, row: &RunRow) -> rusqlite::Result<()
              ?21, ?22, ?23)",
     )?;
     insert.execute(rusqlite::params![
-        writing.tenant.id,
+        transaction.tenant.id,
         &*row.run.executor,
         blob(row.run.trigger_id),
         row.run.trigger_version.cast_signed(),
@@ -95,10 +95,14 @@ pub(super) fn insert(writing: &Writing<'_>, row: &RunRow) -> rusqlite::Result<()
 }
 
 /// Updates the columns of a run's ledger row that can change.
-pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &RunRow) -> rusqlite::Result<()> {
+pub(super) fn update(
+    transaction: &TenantTransaction<'_>,
+    serial: i64,
+    row: &RunRow,
+) -> rusqlite::Result<()> {
     let (saved, wait) = (row.saved.as_ref(), row.wait.as_ref());
     let written: Vec<u8> = row.written.iter().flat_map(|id| blob(*id)).collect();
-    let mut update = writing.sql(
+    let mut update = transaction.sql(
         "UPDATE ux_runs SET state = ?2, epoch = ?3, attempts = ?4, abandoned = ?5, token = ?6, granted_at = ?7,
              enqueued_at = ?8, sequence = ?9, due = ?10, head = ?11, lease = ?12, correlation = ?13, hops = ?14,
              saved = ?15, woken_by = ?16, wake = ?17, suspended_at = ?18, written = ?19, reason = ?20, over = ?21,
@@ -135,9 +139,9 @@ pub(super) fn update(writing: &Writing<'_>, serial: i64, row: &RunRow) -> rusqli
     Ok(())
 }
 
-pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
+pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredRun> {
     let due = time(row, 12)?;
-    let kept = RunRow {
+    let ledger_row = RunRow {
         run: run(row)?,
         state: RunState::of_number(row.get(4)?)
             .ok_or(rusqlite::Error::IntegralValueOutOfRange(4, 0))?,
@@ -162,9 +166,9 @@ pub(super) fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Kept> {
         code: row.get(28)?,
         added_at: Timestamp::from_micros(row.get(29)?),
     };
-    Ok(Kept {
+    Ok(StoredRun {
         serial: row.get(0)?,
-        row: kept,
+        row: ledger_row,
     })
 }
 
@@ -209,8 +213,8 @@ fn wait(row: &rusqlite::Row<'_>, due: Option<Timestamp>) -> rusqlite::Result<Opt
 
 fn written(row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<BreadcrumbId>> {
     let bytes = row.get_ref(23)?.as_blob()?;
-    let (ids, rest) = bytes.as_chunks::<16>();
-    if !rest.is_empty() {
+    let (ids, remainder) = bytes.as_chunks::<16>();
+    if !remainder.is_empty() {
         return Err(unreadable(
             23,
             Type::Blob,

@@ -2,8 +2,8 @@
 
 use super::error::{Fault, unavailable};
 use super::guard::is_corruption;
-use super::row::{self, Kept};
-use super::tenant::Writing;
+use super::row::{self, StoredRun};
+use super::tenant::TenantTransaction;
 use super::{NAME, paused, queue, retention, table};
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::{AttemptEnd, Origin, RunRow};
@@ -16,77 +16,82 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Adds runs to the ledger. Runs that are in the ledger already remain unchanged.
-pub(super) fn enqueue(writing: &mut Writing<'_>, runs: &[NewRun]) -> Result<(), Fault> {
-    let before = writing.tenant.open_runs;
+pub(super) fn enqueue(
+    transaction: &mut TenantTransaction<'_>,
+    runs: &[NewRun],
+) -> Result<(), Fault> {
+    let before = transaction.tenant.open_runs;
     for new in runs {
-        let (serial, facts) = facts(writing, &new.run)?;
-        apply(writing, serial, &rules::enqueue(facts, new.at))?;
+        let (serial, facts) = facts(transaction, &new.run)?;
+        apply(transaction, serial, &rules::enqueue(facts, new.at))?;
     }
-    match writing.tenant.open_runs > before {
-        true => check_room(writing, 0),
+    match transaction.tenant.open_runs > before {
+        true => check_run_limit(transaction, 0),
         false => Ok(()),
     }
 }
 
 /// Adds runs to the ledger, then leases due runs. A failed claim is rolled back alone, and the added runs remain.
 pub(super) fn enqueue_and_claim(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     runs: &[NewRun],
     n: usize,
     of: &[ExecutorLimits],
     id: ClaimId,
 ) -> Result<Enqueued, Fault> {
-    enqueue(writing, runs)?;
-    let before = writing.tenant.clone();
-    writing.sql("SAVEPOINT claim")?.execute(())?;
-    let claimed = match claim_next(writing, n, of, id) {
+    enqueue(transaction, runs)?;
+    let before = transaction.tenant.clone();
+    transaction.sql("SAVEPOINT claim")?.execute(())?;
+    let claimed = match claim_next(transaction, n, of, id) {
         Ok(claimed) => Ok(claimed),
         // These errors end the whole transaction.
         Err(Fault::Driver(error))
-            if writing.connection.is_autocommit() || is_corruption(&error) =>
+            if transaction.connection.is_autocommit() || is_corruption(&error) =>
         {
             return Err(Fault::Driver(error));
         }
         Err(fault) => {
-            writing.sql("ROLLBACK TO claim")?.execute(())?;
-            writing.tenant = before;
+            transaction.sql("ROLLBACK TO claim")?.execute(())?;
+            transaction.tenant = before;
             Err(match fault {
                 Fault::Refused(error) => error,
                 Fault::Driver(error) => unavailable(&Arc::new(error)),
             })
         }
     };
-    writing.sql("RELEASE claim")?.execute(())?;
+    transaction.sql("RELEASE claim")?.execute(())?;
     Ok(Enqueued { claimed })
 }
 
 /// Claims one run for a worker. If the run replaces another run, the other run is ended first.
 pub(super) fn claim(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     run: &RunRef,
     instead_of: Option<&Lease>,
 ) -> Result<Claim, Fault> {
-    let older = instead_of.map(|older| held(writing, older)).transpose()?;
+    let older = instead_of
+        .map(|older| find_leased(transaction, older))
+        .transpose()?;
     if let Some(older) = older {
-        end(writing, older, RunEnd::Superseded, &[])?;
+        end(transaction, older, RunEnd::Superseded, &[])?;
     }
-    let (serial, mut facts) = facts(writing, run)?;
-    facts.paused = paused::since(writing, &run.executor)?;
+    let (serial, mut facts) = facts(transaction, run)?;
+    facts.paused = paused::paused_since(transaction, &run.executor)?;
     let adds = serial.is_none() && !matches!(facts.origin, Origin::Own);
     if adds && instead_of.is_none() {
-        check_room(writing, 1)?;
+        check_run_limit(transaction, 1)?;
     }
     let (claim, change) = rules::claim(facts);
     if let Some(change) = &change {
-        apply(writing, serial, change)?;
+        apply(transaction, serial, change)?;
     }
-    retention::forget(writing)?;
+    retention::delete_excess(transaction)?;
     Ok(claim)
 }
 
 /// Leases due runs to a worker, taking turns between the executors.
 pub(super) fn claim_next(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     n: usize,
     of: &[ExecutorLimits],
     id: ClaimId,
@@ -94,57 +99,68 @@ pub(super) fn claim_next(
     let mut due: HashMap<&str, VecDeque<i64>> = HashMap::with_capacity(of.len());
     for limits in of {
         if !due.contains_key(&*limits.executor) {
-            let named = of.iter().filter(|other| other.executor == limits.executor);
-            let free = named.fold(0_usize, |free, limits| free.saturating_add(limits.free));
-            let serials = queue::due(writing, &limits.executor, free.min(n))?;
+            let same_executor = of.iter().filter(|other| other.executor == limits.executor);
+            let free = same_executor.fold(0_usize, |free, limits| free.saturating_add(limits.free));
+            let serials = queue::due(transaction, &limits.executor, free.min(n))?;
             due.insert(&limits.executor, serials.into());
         }
     }
     rules::round_robin(n, of, |executor| {
         while let Some(serial) = due.get_mut(&**executor).and_then(VecDeque::pop_front) {
-            if let Some(kept) = row::at(writing.connection, serial)? {
-                return grant(writing, kept, id).map(Some);
+            if let Some(stored) = row::at(transaction.connection, serial)? {
+                return grant(transaction, stored, id).map(Some);
             }
         }
         Ok(None)
     })
 }
 
-fn grant(writing: &mut Writing<'_>, kept: Kept, id: ClaimId) -> Result<Claimed, Fault> {
-    let Kept { serial, row } = kept;
+fn grant(
+    transaction: &mut TenantTransaction<'_>,
+    stored: StoredRun,
+    id: ClaimId,
+) -> Result<Claimed, Fault> {
+    let StoredRun { serial, row } = stored;
     let origin = match row.lineage {
         Some(_) => None,
         None => Some(table::origin(
-            writing.connection,
-            writing.tenant.id,
+            transaction.connection,
+            transaction.tenant.id,
             &row.run,
         )?),
     };
-    let (mut claimed, change) = rules::grant(row, id, origin, writing.now);
-    apply(writing, Some(serial), &change)?;
+    let (mut claimed, change) = rules::grant(row, id, origin, transaction.now);
+    apply(transaction, Some(serial), &change)?;
     // The run needs its trigger next. Reading the trigger here saves a call of a reader thread.
     let run = &change.row.run;
-    let trigger = match table::find(writing.connection, writing.tenant.id, run.trigger_id) {
+    let trigger = match table::find(
+        transaction.connection,
+        transaction.tenant.id,
+        run.trigger_id,
+    ) {
         // If the trigger is unreadable, the run reads it again and fails with a clear error. The other runs of the claim continue.
         Err(rusqlite::Error::FromSqlConversionFailure(..)) => None,
         trigger => trigger?,
     };
-    let trigger = trigger.filter(|found| found.lives(writing.now));
-    claimed.trigger = trigger.map(|found| Arc::new(found.breadcrumb));
+    let trigger = trigger.filter(|stored| stored.is_live(transaction.now));
+    claimed.trigger = trigger.map(|stored| Arc::new(stored.breadcrumb));
     Ok(claimed)
 }
 
 /// Extends leases of runs, so that each lease ends one lease duration after now. Returns the lost leases.
-pub(super) fn heartbeat(writing: &mut Writing<'_>, leases: &[Lease]) -> Result<Vec<Lost>, Fault> {
+pub(super) fn heartbeat(
+    transaction: &mut TenantTransaction<'_>,
+    leases: &[Lease],
+) -> Result<Vec<Lost>, Fault> {
     let mut lost = Vec::new();
     for lease in leases {
-        let (serial, row) = find(writing, &lease.run)?;
-        let (is_held, change) = rules::heartbeat(row, lease, writing.now);
+        let (serial, row) = find(transaction, &lease.run)?;
+        let (is_held, change) = rules::heartbeat(row, lease, transaction.now);
         if !is_held {
             lost.push(Lost::new(lease));
         }
         if let Some(change) = &change {
-            apply(writing, serial, change)?;
+            apply(transaction, serial, change)?;
         }
     }
     Ok(lost)
@@ -152,144 +168,163 @@ pub(super) fn heartbeat(writing: &mut Writing<'_>, leases: &[Lease]) -> Result<V
 
 /// Changes the ledger row of a run. `decide` receives the row, the current time and the next sequence number, and returns the change.
 pub(super) fn change(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     run: &RunRef,
     decide: impl FnOnce(Option<RunRow>, Timestamp, u64) -> Result<RowChange, StoreError>,
 ) -> Result<(), Fault> {
-    let (serial, row) = find(writing, run)?;
-    let change = decide(row, writing.now, next(writing))?;
-    apply(writing, serial, &change)?;
-    retention::forget(writing)
+    let (serial, row) = find(transaction, run)?;
+    let change = decide(row, transaction.now, next(transaction))?;
+    apply(transaction, serial, &change)?;
+    retention::delete_excess(transaction)
 }
 
 /// Makes a failed or skipped run ready again, at the end of the order of its ordering key.
-pub(super) fn redo(writing: &mut Writing<'_>, run: &RunRef) -> Result<(), Fault> {
-    check_room(writing, 1)?;
-    let (serial, facts) = facts(writing, run)?;
+pub(super) fn redo(transaction: &mut TenantTransaction<'_>, run: &RunRef) -> Result<(), Fault> {
+    check_run_limit(transaction, 1)?;
+    let (serial, facts) = facts(transaction, run)?;
     let change = rules::redo(facts)?;
-    apply(writing, serial, &change)
+    apply(transaction, serial, &change)
 }
 
 /// Ends a run of the ledger as cancelled, unless the run has ended already.
-pub(super) fn cancel(writing: &mut Writing<'_>, run: &RunRef) -> Result<Cancelled, Fault> {
-    let (serial, row) = find(writing, run)?;
-    let (cancelled, change) = rules::cancel(row, run, next(writing))?;
-    apply(writing, serial, &change)?;
-    retention::forget(writing)?;
+pub(super) fn cancel(
+    transaction: &mut TenantTransaction<'_>,
+    run: &RunRef,
+) -> Result<Cancelled, Fault> {
+    let (serial, row) = find(transaction, run)?;
+    let (cancelled, change) = rules::cancel(row, run, next(transaction))?;
+    apply(transaction, serial, &change)?;
+    retention::delete_excess(transaction)?;
     Ok(cancelled)
 }
 
 /// Adds a missing run to the ledger, and ends the run as cancelled unless the run has ended already.
 pub(super) fn enqueue_cancelled(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     run: &RunRef,
 ) -> Result<Cancelled, Fault> {
-    let (serial, facts) = facts(writing, run)?;
+    let (serial, facts) = facts(transaction, run)?;
     let (cancelled, change) = rules::enqueue_cancelled(facts);
-    apply(writing, serial, &change)?;
-    retention::forget(writing)?;
+    apply(transaction, serial, &change)?;
+    retention::delete_excess(transaction)?;
     Ok(cancelled)
 }
 
 /// Returns the ledger row of a leased run. Fails if the lease is no longer the newest of its row.
-pub(super) fn held(writing: &Writing<'_>, lease: &Lease) -> Result<Kept, Fault> {
-    let kept = row::find(writing.connection, writing.tenant.id, &lease.run)?;
-    let (serial, row) = kept.map(|kept| (kept.serial, kept.row)).unzip();
+pub(super) fn find_leased(
+    transaction: &TenantTransaction<'_>,
+    lease: &Lease,
+) -> Result<StoredRun, Fault> {
+    let stored = row::find(transaction.connection, transaction.tenant.id, &lease.run)?;
+    let (serial, row) = stored.map(|stored| (stored.serial, stored.row)).unzip();
     let row = rules::held(row, lease)?;
     let serial = serial.unwrap_or_default();
-    Ok(Kept { serial, row })
+    Ok(StoredRun { serial, row })
 }
 
 /// Records the end or the suspension of a leased run in its ledger row.
 pub(super) fn end(
-    writing: &mut Writing<'_>,
-    kept: Kept,
+    transaction: &mut TenantTransaction<'_>,
+    stored: StoredRun,
     end: RunEnd,
     written: &[BreadcrumbId],
 ) -> Result<(), Fault> {
-    let end = AttemptEnd::of(end, Timestamp::from_micros(writing.tenant.latest));
-    let change = rules::end(kept.row, end, written, next(writing));
-    apply(writing, Some(kept.serial), &change)
+    let end = AttemptEnd::of(end, Timestamp::from_micros(transaction.tenant.latest));
+    let change = rules::end(stored.row, end, written, next(transaction));
+    apply(transaction, Some(stored.serial), &change)
 }
 
 /// Makes runs due that were transferred to one of `versions`, given as pairs of executor ID and version. Also makes transferred runs
 /// of these executors due if the runs left their position and reached their time. Returns the number of these runs.
 pub(super) fn accept_transfers(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     versions: &[(Arc<str>, Arc<str>)],
 ) -> Result<usize, Fault> {
     let mut accepted: BTreeSet<(i64, i64)> = BTreeSet::new();
     for (executor, version) in versions {
-        accepted.extend(queue::transferred(writing, executor, version)?);
+        accepted.extend(queue::transferred(transaction, executor, version)?);
     }
     for (_, serial) in &accepted {
-        if let Some(kept) = row::at(writing.connection, *serial)? {
-            accept(writing, kept)?;
+        if let Some(stored) = row::at(transaction.connection, *serial)? {
+            accept(transaction, stored)?;
         }
     }
     Ok(accepted.len())
 }
 
 /// Makes a run due that was transferred to another version of its executor.
-fn accept(writing: &mut Writing<'_>, kept: Kept) -> Result<(), Fault> {
-    let Kept { serial, row } = kept;
-    let is_alone = queue::first(writing, &row.run, Some(serial))?.is_none();
-    let change = rules::accept(row, is_alone, next(writing), writing.now);
-    apply(writing, Some(serial), &change)
+fn accept(transaction: &mut TenantTransaction<'_>, stored: StoredRun) -> Result<(), Fault> {
+    let StoredRun { serial, row } = stored;
+    let is_alone = queue::first(transaction, &row.run, Some(serial))?.is_none();
+    let change = rules::accept(row, is_alone, next(transaction), transaction.now);
+    apply(transaction, Some(serial), &change)
 }
 
-fn facts<'r>(writing: &Writing<'_>, run: &'r RunRef) -> Result<(Option<i64>, Facts<'r>), Fault> {
-    let (serial, row) = find(writing, run)?;
-    let named = row.as_ref().map_or(run, |row| &row.run);
-    let first = queue::first(writing, named, serial)?;
+fn facts<'r>(
+    transaction: &TenantTransaction<'_>,
+    run: &'r RunRef,
+) -> Result<(Option<i64>, Facts<'r>), Fault> {
+    let (serial, row) = find(transaction, run)?;
+    let known_run = row.as_ref().map_or(run, |row| &row.run);
+    let first = queue::first(transaction, known_run, serial)?;
     let facts = Facts {
         run,
         row,
-        origin: table::origin(writing.connection, writing.tenant.id, run)?,
+        origin: table::origin(transaction.connection, transaction.tenant.id, run)?,
         first,
-        now: writing.now,
-        next: next(writing),
+        now: transaction.now,
+        next: next(transaction),
         paused: None,
     };
     Ok((serial, facts))
 }
 
-fn find(writing: &Writing<'_>, run: &RunRef) -> rusqlite::Result<(Option<i64>, Option<RunRow>)> {
-    let kept = row::find(writing.connection, writing.tenant.id, run)?;
-    Ok(kept.map(|kept| (kept.serial, kept.row)).unzip())
+fn find(
+    transaction: &TenantTransaction<'_>,
+    run: &RunRef,
+) -> rusqlite::Result<(Option<i64>, Option<RunRow>)> {
+    let stored = row::find(transaction.connection, transaction.tenant.id, run)?;
+    Ok(stored.map(|stored| (stored.serial, stored.row)).unzip())
 }
 
-fn apply(writing: &mut Writing<'_>, serial: Option<i64>, change: &RowChange) -> Result<(), Fault> {
+fn apply(
+    transaction: &mut TenantTransaction<'_>,
+    serial: Option<i64>,
+    change: &RowChange,
+) -> Result<(), Fault> {
     if !change.is_changed {
         return Ok(());
     }
-    if change.is_due(writing.now) {
-        writing.tenant.latest = writing.tenant.latest.max(writing.now.as_micros() - 1);
+    if change.is_due(transaction.now) {
+        transaction.tenant.latest = transaction
+            .tenant
+            .latest
+            .max(transaction.now.as_micros() - 1);
     }
-    writing.tenant.sequence += change.sequences.cast_signed();
-    writing.tenant.open_runs += i64::from(change.opened);
-    writing.tenant.finished_runs += i64::from(change.finished);
+    transaction.tenant.sequence += change.sequences.cast_signed();
+    transaction.tenant.open_runs += i64::from(change.opened);
+    transaction.tenant.finished_runs += i64::from(change.finished);
     match serial {
-        Some(serial) => row::update(writing, serial, &change.row)?,
-        None => row::insert(writing, &change.row)?,
+        Some(serial) => row::update(transaction, serial, &change.row)?,
+        None => row::insert(transaction, &change.row)?,
     }
     if change.leaves {
-        queue::promote(writing, &change.row.run)?;
+        queue::promote(transaction, &change.row.run)?;
     }
     Ok(())
 }
 
 /// Returns the next sequence number for a run that the transaction adds or moves.
-fn next(writing: &Writing<'_>) -> u64 {
-    writing.tenant.sequence.cast_unsigned() + 1
+fn next(transaction: &TenantTransaction<'_>) -> u64 {
+    transaction.tenant.sequence.cast_unsigned() + 1
 }
 
-fn check_room(writing: &Writing<'_>, more: usize) -> Result<(), Fault> {
-    let open = usize::try_from(writing.tenant.open_runs).unwrap_or_default();
+fn check_run_limit(transaction: &TenantTransaction<'_>, more: usize) -> Result<(), Fault> {
+    let open = usize::try_from(transaction.tenant.open_runs).unwrap_or_default();
     Ok(rules::check_open_runs(
         NAME,
         open,
         more,
-        writing.limits.open_runs,
+        transaction.limits.open_runs,
     )?)
 }

@@ -376,8 +376,8 @@ mod tests {
         let error = SqliteError::from(migrate(&mut tables).unwrap_err());
 
         let text = Chain(&error).to_string();
-        let part = format!("cannot migrate the tables of the SQLite store to version {newest}");
-        assert!(text.contains(&part), "{text}");
+        let message = format!("cannot migrate the tables of the SQLite store to version {newest}");
+        assert!(text.contains(&message), "{text}");
         assert!(text.contains("ux_inbox already exists"), "{text}");
         assert_eq!(check(&tables).unwrap(), 3);
     }
@@ -387,17 +387,17 @@ mod tests {
         let mut tables = Connection::open_in_memory().unwrap();
         connection::set_up(&tables).unwrap();
         migrate(&mut tables).unwrap();
-        let failed = list::part(RunState::Failed, RowSelection::Over);
-        let suspended = list::part(RunState::Suspended, RowSelection::NotDue);
+        let failed = list::state_query(RunState::Failed, RowSelection::Over);
+        let suspended = list::state_query(RunState::Suspended, RowSelection::NotDue);
         for sql in [
             &*failed,
             &*suspended,
             events::NEXT,
-            inbox::FIRST,
-            inbox::IS_FILLED,
+            inbox::OLDEST,
+            inbox::HAS_ROWS,
             queue::DUE,
             queue::FIRST,
-            queue::PASSED,
+            queue::OVERTAKEN,
             queue::TRANSFERRED,
             requests::OLD,
             retention::EVENTS,
@@ -405,7 +405,7 @@ mod tests {
             retention::TOMBSTONES,
             row::BY_NAME,
             table::BY_ID,
-            table::ENDED,
+            table::EXPIRED,
             vectors::OF,
             vectors::WITHOUT,
         ] {

@@ -23,28 +23,28 @@ pub(super) fn search(
     tenant: i64,
     query: &Query,
     now: Timestamp,
-    is_wanted: &dyn Fn() -> bool,
+    has_caller: &dyn Fn() -> bool,
 ) -> Result<(Vec<Arc<Breadcrumb>>, usize), Fault> {
-    let (mut found, mut expired) = (Vec::new(), 0);
+    let (mut selected, mut expired) = (Vec::new(), 0);
     if query.limit == 0 {
-        return Ok((found, expired));
+        return Ok((selected, expired));
     }
     each_candidate(connection, tenant, query, |_, serial| {
         // The index is only a prefilter. `Query::selects` decides.
-        let Some(one) = table::at(connection, serial)? else {
+        let Some(stored) = table::at(connection, serial)? else {
             return Ok(true);
         };
-        if !one.lives(now) {
+        if !stored.is_live(now) {
             expired += 1;
-        } else if query.selects(&one.breadcrumb) {
-            found.push(Arc::new(one.breadcrumb));
+        } else if query.selects(&stored.breadcrumb) {
+            selected.push(Arc::new(stored.breadcrumb));
         }
-        Ok(found.len() < query.limit && is_wanted())
+        Ok(selected.len() < query.limit && has_caller())
     })?;
     if query.order == Order::OldestFirst {
-        found.reverse();
+        selected.reverse();
     }
-    Ok((found, expired))
+    Ok((selected, expired))
 }
 
 /// Passes the update time and the row ID of each candidate breadcrumb of a query to `take`, newest first. Ends early when `take`
@@ -53,18 +53,18 @@ pub(super) fn each_candidate(
     connection: &Connection,
     tenant: i64,
     query: &Query,
-    mut take: impl FnMut(i64, i64) -> Result<bool, Fault>,
+    mut visit: impl FnMut(i64, i64) -> Result<bool, Fault>,
 ) -> Result<(), Fault> {
-    let asked = Asked::of(query);
+    let conditions = IndexConditions::of(query);
     let before = query.before.map(|(time, ..)| time);
-    let Some(driver) = asked.driver(connection, tenant, before)? else {
+    let Some(driver) = conditions.driver(connection, tenant, before)? else {
         return Ok(());
     };
-    let (sql, values) = asked.candidates(driver, tenant, before);
+    let (sql, values) = conditions.candidates(driver, tenant, before);
     let mut candidates = connection.prepare_cached(&sql)?;
     let mut candidates = candidates.query(params_from_iter(values))?;
     while let Some(candidate) = candidates.next()? {
-        if !take(candidate.get(0)?, candidate.get(1)?)? {
+        if !visit(candidate.get(0)?, candidate.get(1)?)? {
             break;
         }
     }
@@ -72,7 +72,7 @@ pub(super) fn each_candidate(
 }
 
 /// Conditions of a query for breadcrumbs that a SQLite index can check.
-struct Asked<'q> {
+struct IndexConditions<'q> {
     schema: Option<&'q str>,
     /// Tags of the query that a breadcrumb must all have.
     all: BTreeSet<&'q str>,
@@ -111,7 +111,7 @@ impl Newest {
     }
 }
 
-impl<'q> Asked<'q> {
+impl<'q> IndexConditions<'q> {
     fn of(query: &'q Query) -> Self {
         let selector = &query.selector;
         let all = selector.all_of_tags().iter().chain(&query.scope_tags);
@@ -216,7 +216,7 @@ impl<'q> Asked<'q> {
     fn of_tag(
         &self,
         tag: &str,
-        known: Option<&str>,
+        known_tag: Option<&str>,
         before: Option<Timestamp>,
         values: &mut Vec<Value>,
     ) -> String {
@@ -227,15 +227,15 @@ impl<'q> Asked<'q> {
             from.push_str(" AND schema_name = ?");
             values.push(schema.to_owned().into());
         }
-        self.filtered(from, known, before, values)
+        self.filtered(from, known_tag, before, values)
     }
 
-    /// Adds the query's conditions on the update time and on its required tags to the SQL. The SQL does not test the tag `known`,
+    /// Adds the query's conditions on the update time and on its required tags to the SQL. The SQL does not test the tag `known_tag`,
     /// because all candidate breadcrumbs have this tag.
     fn filtered(
         &self,
         mut sql: String,
-        known: Option<&str>,
+        known_tag: Option<&str>,
         before: Option<Timestamp>,
         values: &mut Vec<Value>,
     ) -> String {
@@ -250,7 +250,7 @@ impl<'q> Asked<'q> {
         for tag in self
             .all
             .iter()
-            .filter(|tag| Some(**tag) != known)
+            .filter(|tag| Some(**tag) != known_tag)
             .take(TESTED)
         {
             sql.push_str(
@@ -265,9 +265,9 @@ impl<'q> Asked<'q> {
     /// Adds a condition to the SQL: a breadcrumb must have at least one of the query's alternative tags.
     fn with_any(&self, mut sql: String, values: &mut Vec<Value>) -> String {
         if let Some(any) = self.any.as_ref().filter(|any| any.len() <= MERGED) {
-            let places = vec!["?"; any.len()].join(", ");
+            let placeholders = vec!["?"; any.len()].join(", ");
             sql.push_str(&format!(
-                " AND EXISTS (SELECT 1 FROM ux_tags AS t WHERE t.tenant = ?1 AND t.tag IN ({places})
+                " AND EXISTS (SELECT 1 FROM ux_tags AS t WHERE t.tenant = ?1 AND t.tag IN ({placeholders})
                       AND t.updated_at = c.updated_at)"
             ));
             values.extend(any.iter().map(|tag| Value::from((*tag).to_owned())));
@@ -313,7 +313,7 @@ mod tests {
     /// Returns SQLite's query plan for the candidates of a query.
     fn plan(connection: &Connection, query: &Query, driver: Driver<'_>) -> String {
         let before = query.before.map(|(time, ..)| time);
-        let (sql, values) = Asked::of(query).candidates(driver, 1, before);
+        let (sql, values) = IndexConditions::of(query).candidates(driver, 1, before);
         steps(connection, &sql, values)
     }
 
@@ -385,7 +385,9 @@ mod tests {
         ] {
             let query = Query::new(Selector::any().all_tags(tags));
 
-            let driver = Asked::of(&query).driver(&connection, 1, before).unwrap();
+            let driver = IndexConditions::of(&query)
+                .driver(&connection, 1, before)
+                .unwrap();
 
             let tag = match driver {
                 Some(Driver::Tag(tag)) => Some(tag),

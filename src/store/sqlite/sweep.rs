@@ -3,8 +3,8 @@
 use super::builder::SqliteLimits;
 use super::job::{Job, Task};
 use super::table;
-use super::tenant::Writing;
-use crate::store::durable::tenant::Time;
+use super::tenant::TenantTransaction;
+use crate::store::durable::tenant::StoreClock;
 use rusqlite::Connection;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,34 +16,35 @@ const AT_ONCE: usize = 256;
 /// A sweep that removes the expired breadcrumbs of a tenant, one job after the other.
 pub(super) struct Sweep {
     pub(super) limits: SqliteLimits,
-    pub(super) time: Arc<Time>,
+    pub(super) time: Arc<StoreClock>,
     pub(super) tenant: Arc<str>,
     /// Queue of the writer's jobs, a weak reference so that the writer thread ends with the last handle.
     pub(super) writes: mpsc::WeakSender<Box<dyn Job>>,
     /// If `true`, a sweep of expired breadcrumbs is running. Dropping the sweep sets it to `false`.
-    pub(super) going_on: Arc<AtomicBool>,
+    pub(super) is_running: Arc<AtomicBool>,
 }
 
 impl Sweep {
     /// Adds the sweep's next job to the queue of the SQLite writer thread. Each job adds its successor. If the queue is full, the sweep
     /// ends, and a later sweep removes the rest.
-    pub(super) fn go_on(self) {
+    pub(super) fn run_next_step(self) {
         let Some(writes) = self.writes.upgrade() else {
             return;
         };
         let (limits, time, tenant) = (self.limits, self.time.clone(), self.tenant.clone());
         let work = move |connection: &Connection| {
-            let expire = |writing: &mut Writing<'_>| Ok(table::expire(writing, AT_ONCE)?);
-            let more = Writing::with(connection, &limits, &tenant, &time, expire)?;
+            let expire =
+                |transaction: &mut TenantTransaction<'_>| Ok(table::expire(transaction, AT_ONCE)?);
+            let more = TenantTransaction::with(connection, &limits, &tenant, &time, expire)?;
             Ok((more, false))
         };
-        let then = move |more: &bool| {
+        let after_commit = move |more: &bool| {
             if *more {
-                self.go_on();
+                self.run_next_step();
             }
         };
         // No caller waits for the result.
-        let (task, _, _) = Task::new(work, then);
+        let (task, _, _) = Task::new(work, after_commit);
         drop(writes.try_send(Box::new(task)));
     }
 }
@@ -51,6 +52,6 @@ impl Sweep {
 impl Drop for Sweep {
     /// Ends the sweep of expired breadcrumbs with its last job, which found nothing more to remove or failed.
     fn drop(&mut self) {
-        self.going_on.store(false, Ordering::SeqCst);
+        self.is_running.store(false, Ordering::SeqCst);
     }
 }

@@ -1,16 +1,16 @@
 //! Rows of breadcrumbs and tombstones in the SQLite table `ux_breadcrumbs`.
 
-use super::column::{blob, id, json, lineage, number, tags, texts, time};
-use super::tenant::Writing;
+use super::column::{blob, id, json, json_array, lineage, number, tags, time};
+use super::tenant::TenantTransaction;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Sensitivity, Timestamp, Visibility};
-use crate::store::durable::found::{self, Writer};
+use crate::store::durable::stored_breadcrumb::{self, BreadcrumbWriter};
 use crate::store::row::Origin;
 use crate::store::{Lineage, RunRef};
 use rusqlite::{Connection, OptionalExtension, Row};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub(super) type Found = found::Found<i64>;
+pub(super) type StoredBreadcrumb = stored_breadcrumb::StoredBreadcrumb<i64>;
 
 pub(super) const BY_ID: &str = "
     SELECT serial, id, version, schema_name, updated_at, created_at, ttl, deleted, visibility, sensitivity, created_by,
@@ -27,15 +27,18 @@ pub(super) fn find(
     connection: &Connection,
     tenant: i64,
     id: BreadcrumbId,
-) -> rusqlite::Result<Option<Found>> {
-    let mut found = connection.prepare_cached(BY_ID)?;
-    found.query_row((tenant, blob(id)), read).optional()
+) -> rusqlite::Result<Option<StoredBreadcrumb>> {
+    let mut statement = connection.prepare_cached(BY_ID)?;
+    statement.query_row((tenant, blob(id)), read).optional()
 }
 
 /// Returns the breadcrumb or tombstone with a row ID.
-pub(super) fn at(connection: &Connection, serial: i64) -> rusqlite::Result<Option<Found>> {
-    let mut found = connection.prepare_cached(BY_SERIAL)?;
-    found.query_row([serial], read).optional()
+pub(super) fn at(
+    connection: &Connection,
+    serial: i64,
+) -> rusqlite::Result<Option<StoredBreadcrumb>> {
+    let mut statement = connection.prepare_cached(BY_SERIAL)?;
+    statement.query_row([serial], read).optional()
 }
 
 /// Returns the current version of a breadcrumb or its tombstone, and the executor that wrote it. The executor is `None` for a write outside
@@ -48,8 +51,8 @@ pub(super) fn writer(
     let mut writer = connection.prepare_cached(
         "SELECT version, writer FROM ux_breadcrumbs WHERE tenant = ?1 AND id = ?2",
     )?;
-    let found = writer.query_row((tenant, blob(id)), |row| Ok((number(row, 0)?, row.get(1)?)));
-    found.optional()
+    let row = writer.query_row((tenant, blob(id)), |row| Ok((number(row, 0)?, row.get(1)?)));
+    row.optional()
 }
 
 /// Returns the origin of a run's trigger. Returns [`Origin::Unknown`] if the trigger's version is not the current one.
@@ -61,7 +64,7 @@ pub(super) fn origin(
     let mut writer = connection.prepare_cached(
         "SELECT writer, correlation, hops FROM ux_breadcrumbs WHERE tenant = ?1 AND id = ?2 AND version = ?3",
     )?;
-    let found = writer.query_row(
+    let row = writer.query_row(
         (
             tenant,
             blob(run.trigger_id),
@@ -72,7 +75,7 @@ pub(super) fn origin(
             Ok((executor, lineage(row, 1)?))
         },
     );
-    Ok(match found.optional()? {
+    Ok(match row.optional()? {
         None => Origin::Unknown,
         Some((Some(executor), _)) if *executor == *run.executor => Origin::Own,
         Some((_, Some(lineage))) => Origin::Known(lineage),
@@ -82,18 +85,18 @@ pub(super) fn origin(
 
 /// Adds the row of a new breadcrumb, and its tags, to the SQLite tables.
 pub(super) fn insert(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     new: &Breadcrumb,
-    writer: Option<&Writer>,
+    writer: Option<&BreadcrumbWriter>,
 ) -> rusqlite::Result<()> {
-    let mut insert = writing.sql(
+    let mut insert = transaction.sql(
         "INSERT INTO ux_breadcrumbs (tenant, id, version, schema_name, updated_at, created_at, ttl, deleted,
              visibility, sensitivity, writer, correlation, hops, created_by, updated_by, title, description,
              semantic_version, tags, llm_hints, context)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
     )?;
     let serial = insert.insert(rusqlite::params![
-        writing.tenant.id,
+        transaction.tenant.id,
         blob(new.id),
         new.version.cast_signed(),
         new.schema_name,
@@ -110,31 +113,31 @@ pub(super) fn insert(
         new.title,
         new.description,
         new.semantic_version,
-        texts(&new.tags),
+        json_array(&new.tags),
         new.llm_hints.as_ref().map(Json::to_string),
         new.context.to_string(),
     ])?;
-    writing.tenant.breadcrumbs += 1;
-    add_tags(writing, serial, new)
+    transaction.tenant.breadcrumbs += 1;
+    add_tags(transaction, serial, new)
 }
 
 /// Replaces a breadcrumb's row by its next version or its tombstone.
 pub(super) fn replace(
-    writing: &mut Writing<'_>,
-    before: &Found,
+    transaction: &mut TenantTransaction<'_>,
+    before: &StoredBreadcrumb,
     new: &Breadcrumb,
     is_tombstone: bool,
-    writer: Option<&Writer>,
+    writer: Option<&BreadcrumbWriter>,
 ) -> rusqlite::Result<()> {
-    remove_tags(writing, &before.breadcrumb)?;
-    let mut update = writing.sql(
+    remove_tags(transaction, &before.breadcrumb)?;
+    let mut update = transaction.sql(
         "UPDATE ux_breadcrumbs SET version = ?2, schema_name = ?3, updated_at = ?4, ttl = ?5, deleted = ?6,
              visibility = ?7, sensitivity = ?8, writer = ?9, correlation = ?10, hops = ?11, updated_by = ?12,
              title = ?13, description = ?14, semantic_version = ?15, tags = ?16, llm_hints = ?17, context = ?18
          WHERE serial = ?1",
     )?;
     update.execute(rusqlite::params![
-        before.row,
+        before.row_id,
         new.version.cast_signed(),
         new.schema_name,
         new.updated_at.as_micros(),
@@ -149,51 +152,59 @@ pub(super) fn replace(
         new.title,
         new.description,
         new.semantic_version,
-        texts(&new.tags),
+        json_array(&new.tags),
         new.llm_hints.as_ref().map(Json::to_string),
         new.context.to_string(),
     ])?;
     if is_tombstone {
-        writing.tenant.breadcrumbs -= 1;
-        writing.tenant.tombstones += 1;
+        transaction.tenant.breadcrumbs -= 1;
+        transaction.tenant.tombstones += 1;
         return Ok(());
     }
-    add_tags(writing, before.row, new)
+    add_tags(transaction, before.row_id, new)
 }
 
 /// SQL query for the tenant's expired breadcrumbs.
-pub(super) const ENDED: &str = "
+pub(super) const EXPIRED: &str = "
     SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
     ORDER BY ttl LIMIT ?3";
 
 /// Removes up to `most` of the tenant's expired breadcrumbs. Returns `true` if it found `most`, so that there may be more.
-pub(super) fn expire(writing: &mut Writing<'_>, most: usize) -> rusqlite::Result<bool> {
-    let mut ended = writing.sql(ENDED)?;
+pub(super) fn expire(
+    transaction: &mut TenantTransaction<'_>,
+    most: usize,
+) -> rusqlite::Result<bool> {
+    let mut expired = transaction.sql(EXPIRED)?;
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
-    let ended = ended.query_map((writing.tenant.id, writing.now.as_micros(), limit), |row| {
-        row.get(0)
-    })?;
-    let ended: Vec<i64> = ended.collect::<rusqlite::Result<_>>()?;
-    let were_as_many = ended.len() == most;
-    for serial in ended {
-        let Some(found) = at(writing.connection, serial)? else {
+    let expired = expired.query_map(
+        (transaction.tenant.id, transaction.now.as_micros(), limit),
+        |row| row.get(0),
+    )?;
+    let expired: Vec<i64> = expired.collect::<rusqlite::Result<_>>()?;
+    let has_reached_limit = expired.len() == most;
+    for serial in expired {
+        let Some(stored) = at(transaction.connection, serial)? else {
             continue;
         };
-        remove_tags(writing, &found.breadcrumb)?;
-        writing
+        remove_tags(transaction, &stored.breadcrumb)?;
+        transaction
             .sql("DELETE FROM ux_breadcrumbs WHERE serial = ?1")?
             .execute([serial])?;
-        writing.tenant.breadcrumbs -= 1;
+        transaction.tenant.breadcrumbs -= 1;
     }
-    Ok(were_as_many)
+    Ok(has_reached_limit)
 }
 
-fn add_tags(writing: &Writing<'_>, serial: i64, new: &Breadcrumb) -> rusqlite::Result<()> {
-    let mut insert = writing.sql("INSERT INTO ux_tags VALUES (?1, ?2, ?3, ?4, ?5)")?;
+fn add_tags(
+    transaction: &TenantTransaction<'_>,
+    serial: i64,
+    new: &Breadcrumb,
+) -> rusqlite::Result<()> {
+    let mut insert = transaction.sql("INSERT INTO ux_tags VALUES (?1, ?2, ?3, ?4, ?5)")?;
     // A breadcrumb can have a tag more than once.
     for tag in new.tags.iter().collect::<BTreeSet<_>>() {
         insert.execute((
-            writing.tenant.id,
+            transaction.tenant.id,
             tag,
             new.updated_at.as_micros(),
             serial,
@@ -203,16 +214,16 @@ fn add_tags(writing: &Writing<'_>, serial: i64, new: &Breadcrumb) -> rusqlite::R
     Ok(())
 }
 
-fn remove_tags(writing: &Writing<'_>, before: &Breadcrumb) -> rusqlite::Result<()> {
-    let mut delete =
-        writing.sql("DELETE FROM ux_tags WHERE tenant = ?1 AND tag = ?2 AND updated_at = ?3")?;
+fn remove_tags(transaction: &TenantTransaction<'_>, before: &Breadcrumb) -> rusqlite::Result<()> {
+    let mut delete = transaction
+        .sql("DELETE FROM ux_tags WHERE tenant = ?1 AND tag = ?2 AND updated_at = ?3")?;
     for tag in before.tags.iter().collect::<BTreeSet<_>>() {
-        delete.execute((writing.tenant.id, tag, before.updated_at.as_micros()))?;
+        delete.execute((transaction.tenant.id, tag, before.updated_at.as_micros()))?;
     }
     Ok(())
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
+fn read(row: &Row<'_>) -> rusqlite::Result<StoredBreadcrumb> {
     let hints: Option<String> = row.get(16)?;
     let breadcrumb = Breadcrumb {
         id: id(row, 1)?,
@@ -244,8 +255,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
         created_by: row.get(10)?,
         updated_by: row.get(11)?,
     };
-    Ok(Found {
-        row: row.get(0)?,
+    Ok(StoredBreadcrumb {
+        row_id: row.get(0)?,
         breadcrumb,
         deleted: row.get(7)?,
     })

@@ -6,23 +6,23 @@ use super::error::Fault;
 use crate::bugs::planted;
 use crate::model::Timestamp;
 use crate::store::Worker;
-use crate::store::durable::tenant::{Tenant, Time, shown as shown_micros};
+use crate::store::durable::tenant::{StoreClock, Tenant, store_time as store_time_micros};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 
 /// Returns the row of a tenant (counters and event positions), or `None` if the tenant has no row yet.
 pub(super) fn find(connection: &Connection, name: &str) -> rusqlite::Result<Option<Tenant>> {
-    let mut found = connection.prepare_cached(
+    let mut statement = connection.prepare_cached(
         "SELECT id, latest, sequence, position, first_event, breadcrumbs, tombstones, open_runs, finished_runs,
              requests
          FROM ux_tenants WHERE name = ?1",
     )?;
     let read = |row: &Row<'_>| Tenant::read(|column| row.get(column));
-    found.query_row([name], read).optional()
+    statement.query_row([name], read).optional()
 }
 
 fn find_or_add(connection: &Connection, name: &str) -> rusqlite::Result<Tenant> {
-    if let Some(found) = find(connection, name)? {
-        return Ok(found);
+    if let Some(tenant) = find(connection, name)? {
+        return Ok(tenant);
     }
     let mut add = connection
         .prepare_cached("INSERT INTO ux_tenants VALUES (NULL, ?1, 0, 0, 0, 1, 0, 0, 0, 0, 0)")?;
@@ -38,18 +38,18 @@ pub(super) fn latest(connection: &Connection, tenant: i64) -> rusqlite::Result<T
 }
 
 /// Returns the time of the store's clock for a job (store operation) of the writer.
-fn now(time: &Time, tenant: &Tenant) -> Timestamp {
+fn now(time: &StoreClock, tenant: &Tenant) -> Timestamp {
     let wall = time.now();
-    time.jumps.read(NAME, wall.as_micros());
-    shown(wall, Timestamp::from_micros(tenant.latest))
+    time.jumps.record(NAME, wall.as_micros());
+    store_time(wall, Timestamp::from_micros(tenant.latest))
 }
 
 /// Returns the time of the store's clock from the wall clock and [`Tenant::latest`].
-pub(super) fn shown(wall: Timestamp, latest: Timestamp) -> Timestamp {
+pub(super) fn store_time(wall: Timestamp, latest: Timestamp) -> Timestamp {
     if planted("own-clock") {
         return wall;
     }
-    Timestamp::from_micros(shown_micros(wall.as_micros(), latest.as_micros()))
+    Timestamp::from_micros(store_time_micros(wall.as_micros(), latest.as_micros()))
 }
 
 fn write(connection: &Connection, tenant: &Tenant) -> rusqlite::Result<()> {
@@ -65,7 +65,7 @@ fn write(connection: &Connection, tenant: &Tenant) -> rusqlite::Result<()> {
 }
 
 /// Context of a job (store operation) of the SQLite writer: the open transaction and the tenant of the job.
-pub(super) struct Writing<'t> {
+pub(super) struct TenantTransaction<'t> {
     pub(super) connection: &'t Connection,
     pub(super) limits: &'t SqliteLimits,
     /// Name of the tenant whose data the job changes.
@@ -78,17 +78,17 @@ pub(super) struct Writing<'t> {
     pub(super) is_clock_steady: bool,
 }
 
-impl<'t> Writing<'t> {
+impl<'t> TenantTransaction<'t> {
     /// Runs a job (store operation) on a tenant in the open SQLite transaction. Adds the tenant's row if it is missing.
     pub(super) fn with<T>(
         connection: &'t Connection,
         limits: &'t SqliteLimits,
         name: &'t str,
-        time: &Time,
+        time: &StoreClock,
         job: impl FnOnce(&mut Self) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let before = find_or_add(connection, name)?;
-        let mut writing = Self {
+        let mut transaction = Self {
             connection,
             limits,
             name,
@@ -96,11 +96,11 @@ impl<'t> Writing<'t> {
             is_clock_steady: time.jumps.is_steady_for(Worker::LIVE),
             tenant: before.clone(),
         };
-        let done = job(&mut writing)?;
-        if writing.tenant != before {
-            write(connection, &writing.tenant)?;
+        let result = job(&mut transaction)?;
+        if transaction.tenant != before {
+            write(connection, &transaction.tenant)?;
         }
-        Ok(done)
+        Ok(result)
     }
 
     pub(super) fn sql(&self, sql: &str) -> rusqlite::Result<CachedStatement<'t>> {

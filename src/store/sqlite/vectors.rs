@@ -1,10 +1,10 @@
 //! Vectors of breadcrumbs in SQLite. Triggers of the tables delete a vector when its breadcrumb changes or is deleted, so no statement can
 //! miss that.
 
-use super::cache::{Cache, Key};
+use super::cache::{VectorCache, VectorKey};
 use super::column::blob;
 use super::error::Fault;
-use super::tenant::Writing;
+use super::tenant::TenantTransaction;
 use super::{search, table};
 use crate::model::Timestamp;
 use crate::store::embedding::{
@@ -28,7 +28,7 @@ pub(super) const WITHOUT: &str = "
 /// Deletes all vectors of breadcrumbs if `forgets` is `true`, and records the embedder if the file has none.
 ///
 /// The inner result is an error if the stored vectors come from another model. Then nothing was changed.
-pub(super) fn begin(
+pub(super) fn prepare(
     connection: &Connection,
     config: Option<&EmbeddingConfig>,
     forgets: bool,
@@ -39,8 +39,8 @@ pub(super) fn begin(
     let Some(config) = config else {
         return Ok(Ok(()));
     };
-    if let Some(kept) = kept(connection)? {
-        return Ok(config.check(&kept.model, kept.dimensions));
+    if let Some(stored_model) = stored_model(connection)? {
+        return Ok(config.check(&stored_model.model, stored_model.dimensions));
     }
     let dimensions = i64::try_from(config.dimensions()).unwrap_or(i64::MAX);
     let insert = "INSERT INTO ux_embedder VALUES (1, ?1, ?2, random())";
@@ -51,31 +51,32 @@ pub(super) fn begin(
 /// Returns the identifier of the SQLite file's current set of vectors. Fails if the stored vectors come from another model: another
 /// process can have opened the file with `forget_vectors` and another embedder.
 pub(super) fn check(connection: &Connection, config: &EmbeddingConfig) -> Result<i64, Fault> {
-    let kept = kept(connection)?.unwrap_or_default();
-    let checked = config.check(&kept.model, kept.dimensions);
+    let stored_model = stored_model(connection)?.unwrap_or_default();
+    let checked = config.check(&stored_model.model, stored_model.dimensions);
     checked.map_err(|error: EmbedError| StoreError::from(error))?;
-    Ok(kept.since)
+    Ok(stored_model.generation)
 }
 
 /// Embedding model of the stored vectors, and the identifier of the set of vectors.
 #[derive(Default)]
-struct Kept {
+struct StoredModel {
     model: String,
     dimensions: usize,
-    since: i64,
+    generation: i64,
 }
 
-fn kept(connection: &Connection) -> rusqlite::Result<Option<Kept>> {
-    let mut kept = connection.prepare_cached("SELECT model, dimensions, since FROM ux_embedder")?;
-    let kept = kept.query_row((), |row| {
+fn stored_model(connection: &Connection) -> rusqlite::Result<Option<StoredModel>> {
+    let mut stored_model =
+        connection.prepare_cached("SELECT model, dimensions, since FROM ux_embedder")?;
+    let stored_model = stored_model.query_row((), |row| {
         let dimensions: i64 = row.get(1)?;
-        Ok(Kept {
+        Ok(StoredModel {
             model: row.get(0)?,
             dimensions: usize::try_from(dimensions).unwrap_or_default(),
-            since: row.get(2)?,
+            generation: row.get(2)?,
         })
     });
-    kept.optional()
+    stored_model.optional()
 }
 
 /// Returns breadcrumbs without a vector of their current version.
@@ -88,22 +89,22 @@ pub(super) fn without(
 ) -> Result<UnembeddedPage, Fault> {
     /// Maximum number of breadcrumbs that one read checks for missing vectors.
     const ROWS: i64 = 4_096;
-    let (mut found, mut until, mut looked_at) = (Vec::new(), after, 0);
+    let (mut found, mut until, mut checked_rows) = (Vec::new(), after, 0);
     let mut rows = connection.prepare_cached(WITHOUT)?;
     let mut rows = rows.query((tenant, after.as_micros(), ROWS))?;
     while found.len() < most
         && let Some(row) = rows.next()?
     {
-        looked_at += 1;
+        checked_rows += 1;
         until = Timestamp::from_micros(row.get(0)?);
         if row.get(2)? {
-            let one = table::at(connection, row.get(1)?)?;
-            let one = one.filter(|one| one.lives(now));
-            found.extend(one.map(|one| Arc::new(one.breadcrumb)));
+            let stored = table::at(connection, row.get(1)?)?;
+            let stored = stored.filter(|stored| stored.is_live(now));
+            found.extend(stored.map(|stored| Arc::new(stored.breadcrumb)));
         }
     }
     Ok(UnembeddedPage {
-        more: found.len() == most || looked_at == ROWS,
+        more: found.len() == most || checked_rows == ROWS,
         found,
         until,
     })
@@ -111,12 +112,12 @@ pub(super) fn without(
 
 /// Stores vectors of breadcrumb versions that are still current.
 pub(super) fn put(
-    writing: &mut Writing<'_>,
+    transaction: &mut TenantTransaction<'_>,
     config: &EmbeddingConfig,
     made: &[BreadcrumbVector],
 ) -> Result<(), Fault> {
-    check(writing.connection, config)?;
-    let mut put = writing.sql(
+    check(transaction.connection, config)?;
+    let mut put = transaction.sql(
         "INSERT OR IGNORE INTO ux_vectors SELECT serial, ?4 FROM ux_breadcrumbs
          WHERE tenant = ?1 AND id = ?2 AND version = ?3 AND deleted = 0",
     )?;
@@ -127,7 +128,12 @@ pub(super) fn put(
     } in made
     {
         let vector = vector.as_deref().map(to_bytes);
-        put.execute((writing.tenant.id, blob(*id), version.cast_signed(), vector))?;
+        put.execute((
+            transaction.tenant.id,
+            blob(*id),
+            version.cast_signed(),
+            vector,
+        ))?;
     }
     Ok(())
 }
@@ -135,9 +141,9 @@ pub(super) fn put(
 /// Parameters of a vector search in SQLite, with the unit vector of the query's text.
 pub(super) struct VectorSearch<'q> {
     pub(super) query: &'q VectorQuery,
-    pub(super) to: &'q [f32],
+    pub(super) query_vector: &'q [f32],
     pub(super) config: &'q EmbeddingConfig,
-    pub(super) cache: &'q Cache,
+    pub(super) cache: &'q VectorCache,
 }
 
 /// Returns the breadcrumbs that a query selects and whose vectors are nearest to the query's. Ends early with a partial result if the
@@ -145,38 +151,38 @@ pub(super) struct VectorSearch<'q> {
 pub(super) fn nearest(
     connection: &Connection,
     tenant: i64,
-    near: &VectorSearch<'_>,
+    parameters: &VectorSearch<'_>,
     now: Timestamp,
-    is_wanted: &dyn Fn() -> bool,
+    has_caller: &dyn Fn() -> bool,
 ) -> Result<Vec<Scored>, Fault> {
-    let (query, to) = (near.query, near.to);
-    let since = check(connection, near.config)?;
+    let (query, query_vector) = (parameters.query, parameters.query_vector);
+    let generation = check(connection, parameters.config)?;
     let mut nearest = Nearest::new(query);
-    let mut vector = vec![0.0; to.len()];
+    let mut vector = vec![0.0; query_vector.len()];
     let mut vectors = connection.prepare_cached(OF)?;
-    let mut cached = near.cache.search(since, to.len());
+    let mut cached = parameters.cache.search(generation, query_vector.len());
     search::each_candidate(connection, tenant, &query.query, |time, serial| {
-        let key = Key {
+        let key = VectorKey {
             tenant,
             serial,
             time,
         };
         let score = match cached.get(key) {
-            Some(known) => similarity(known, to),
+            Some(known) => similarity(known, query_vector),
             None if read(&mut vectors, serial, &mut vector)? => {
-                cached.missed(key, &vector);
-                similarity(&vector, to)
+                cached.add_missing(key, &vector);
+                similarity(&vector, query_vector)
             }
-            None => return Ok(is_wanted()),
+            None => return Ok(has_caller()),
         };
         if nearest.accepts(score)
-            && let Some(one) = table::at(connection, serial)?
-            && one.lives(now)
-            && query.query.selects(&one.breadcrumb)
+            && let Some(stored) = table::at(connection, serial)?
+            && stored.is_live(now)
+            && query.query.selects(&stored.breadcrumb)
         {
-            nearest.add(score, Arc::new(one.breadcrumb));
+            nearest.add(score, Arc::new(stored.breadcrumb));
         }
-        Ok(is_wanted())
+        Ok(has_caller())
     })?;
     cached.end();
     Ok(nearest.into_scored())

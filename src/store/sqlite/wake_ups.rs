@@ -1,7 +1,7 @@
 //! Sending side of wake-ups. After a transaction of the SQLite writer with events, the sockets of other processes receive a
 //! datagram.
 
-use super::guard::Undone;
+use super::guard::TransactionFailure;
 use super::job::Job;
 use super::sockets::Sockets;
 use rusqlite::Connection;
@@ -55,29 +55,29 @@ impl WakeUps {
     }
 
     /// Returns the job that deletes the registration of the database's own datagram socket, or `None` without a socket.
-    pub(super) fn leave(&self) -> Option<Box<dyn Job>> {
+    pub(super) fn unregister_job(&self) -> Option<Box<dyn Job>> {
         let sockets = self.sockets.as_ref().filter(|sockets| sockets.is_bound())?;
-        Some(Box::new(Leave(Arc::clone(sockets))))
+        Some(Box::new(UnregisterSocket(Arc::clone(sockets))))
     }
 }
 
 /// Job of the SQLite writer that deletes the registration of the database's own datagram socket.
-struct Leave(Arc<Sockets>);
+struct UnregisterSocket(Arc<Sockets>);
 
-impl Job for Leave {
-    fn begin(&self) -> bool {
+impl Job for UnregisterSocket {
+    fn start(&self) -> bool {
         true
     }
 
     fn run(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        self.0.leave(connection)
+        self.0.unregister(connection)
     }
 
     fn has_events(&self) -> bool {
         false
     }
 
-    fn finish(self: Box<Self>, _: Option<&Undone>) {}
+    fn finish(self: Box<Self>, _: Option<&TransactionFailure>) {}
 }
 
 impl Drop for WakeUps {

@@ -1,34 +1,37 @@
 //! Records of workers in SQLite.
 
 use super::error::{Fault, unreadable};
-use super::tenant::Writing;
+use super::tenant::TenantTransaction;
 use crate::model::{Timestamp, parse_as};
 use crate::store::{Worker, WorkerRecord};
 use rusqlite::Connection;
 use rusqlite::types::Type;
 
 /// Stores the record of a worker, and deletes old records.
-pub(super) fn record(writing: &Writing<'_>, worker: &WorkerRecord) -> Result<(), Fault> {
+pub(super) fn record(
+    transaction: &TenantTransaction<'_>,
+    worker: &WorkerRecord,
+) -> Result<(), Fault> {
     let text = serde_json::to_string(worker).map_err(|error| unreadable(4, Type::Text, error))?;
-    let (tenant, now) = (writing.tenant.id, writing.now);
-    writing
+    let (tenant, now) = (transaction.tenant.id, transaction.now);
+    transaction
         .sql(
             "INSERT INTO ux_workers (tenant, id, started_at, seen_at, record) VALUES (?1, ?2, ?3, ?3, ?4)
              ON CONFLICT (tenant, id) DO UPDATE SET seen_at = excluded.seen_at, record = excluded.record",
         )?
         .execute((tenant, &*worker.id, now.as_micros(), text))?;
-    let kept = i64::try_from(Worker::KEPT.as_micros()).unwrap_or(i64::MAX);
+    let retention = i64::try_from(Worker::KEPT.as_micros()).unwrap_or(i64::MAX);
     let most = i64::try_from(Worker::MOST).unwrap_or(i64::MAX);
-    writing
+    transaction
         .sql(
             "DELETE FROM ux_workers WHERE tenant = ?1 AND (?4 AND seen_at < ?2 OR id IN
                  (SELECT id FROM ux_workers WHERE tenant = ?1 ORDER BY seen_at DESC, id DESC LIMIT -1 OFFSET ?3))",
         )?
         .execute((
             tenant,
-            now.as_micros().saturating_sub(kept),
+            now.as_micros().saturating_sub(retention),
             most,
-            writing.is_clock_steady,
+            transaction.is_clock_steady,
         ))?;
     Ok(())
 }

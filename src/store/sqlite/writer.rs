@@ -3,15 +3,15 @@
 
 use super::acknowledged;
 use super::error::SqliteError;
-use super::guard::{Guard, Undone};
+use super::guard::{FileGuard, TransactionFailure};
 use super::job::Job;
 use super::progress::Progress;
 use super::schema;
-use super::turns::{Turn, Turns};
 use super::wake_ups::WakeUps;
+use super::writer_queue::{QueueLock, WriterQueue};
 use crate::error::Chain;
 use crate::error::Retry;
-use crate::store::durable::cursor::Acknowledged;
+use crate::store::durable::cursor::AcknowledgedPositions;
 use rusqlite::Connection;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ const LONG: Duration = Duration::from_millis(50);
 pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) progress: Arc<Progress>,
-    pub(super) acknowledged: Arc<Acknowledged>,
-    pub(super) guard: Arc<Guard>,
+    pub(super) acknowledged: Arc<AcknowledgedPositions>,
+    pub(super) guard: Arc<FileGuard>,
     pub(super) wake_ups: WakeUps,
-    pub(super) turns: Turns,
+    pub(super) queue: WriterQueue,
     pub(super) busy_timeout: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Writer {
             }
         }
         // Stores acknowledgements that no job has stored, and removes the registration of this process.
-        let mut last: VecDeque<_> = self.wake_ups.leave().into_iter().collect();
+        let mut last: VecDeque<_> = self.wake_ups.unregister_job().into_iter().collect();
         if !self.acknowledged.is_empty() || !last.is_empty() {
             self.transaction(&mut last);
         }
@@ -61,74 +61,74 @@ impl Writer {
     fn transaction(&mut self, waiting: &mut VecDeque<Box<dyn Job>>) {
         self.progress.begin();
         let positions = self.acknowledged.take();
-        let mut done = Vec::new();
-        let committed = self.commit(waiting, &mut done, |connection| {
+        let mut started = Vec::new();
+        let committed = self.commit(waiting, &mut started, |connection| {
             acknowledged::store(connection, &positions)
         });
-        let undone = committed.and_then(|()| self.guard.check_files()).err();
-        if let Some(Undone::Driver(error)) = &undone {
-            self.guard.note_driver(error);
+        let failure = committed.and_then(|()| self.guard.check_files()).err();
+        if let Some(TransactionFailure::Driver(error)) = &failure {
+            self.guard.record_driver_error(error);
         }
-        if let Some(error) = &undone {
-            tracing::warn!(path = &*self.guard.path(), error = %Chain(&error.error()), jobs = done.len(), "a SQLite transaction failed or was rolled back; its callers receive the error");
+        if let Some(error) = &failure {
+            tracing::warn!(path = &*self.guard.path(), error = %Chain(&error.error()), jobs = started.len(), "a SQLite transaction failed or was rolled back; its callers receive the error");
             self.acknowledged.put_back(positions);
         }
-        let has_events = undone.is_none() && done.iter().any(|job| job.has_events());
-        for job in done {
-            job.finish(undone.as_ref());
+        let has_events = failure.is_none() && started.iter().any(|job| job.has_events());
+        for job in started {
+            job.finish(failure.as_ref());
         }
         self.progress.end();
         if has_events {
             self.progress.announce();
         }
-        if undone.is_none() {
+        if failure.is_none() {
             self.wake_ups.committed();
         }
     }
 
-    /// Commits one SQLite transaction with the waiting jobs (store operations). `done` receives every job that was started, even if the
+    /// Commits one SQLite transaction with the waiting jobs (store operations). `started` receives every job that was started, even if the
     /// transaction is rolled back.
     fn commit(
         &mut self,
         waiting: &mut VecDeque<Box<dyn Job>>,
-        done: &mut Vec<Box<dyn Job>>,
+        started: &mut Vec<Box<dyn Job>>,
         last: impl FnOnce(&Connection) -> rusqlite::Result<()>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), TransactionFailure> {
         let turn = match self.begin() {
             Ok(turn) => turn,
-            Err(undone) => {
+            Err(failure) => {
                 // No job can write now. All waiting callers receive the error at once, instead of one timeout after the other.
-                done.extend(waiting.drain(..).filter(|job| job.begin()));
-                return Err(undone);
+                started.extend(waiting.drain(..).filter(|job| job.start()));
+                return Err(failure);
             }
         };
         let connection = &self.connection;
-        let worked = self.work(waiting, done).and_then(|()| last(connection));
-        let worked = worked.and_then(|()| {
-            let has_events = done.iter().any(|job| job.has_events());
+        let work = self.work(waiting, started).and_then(|()| last(connection));
+        let work = work.and_then(|()| {
+            let has_events = started.iter().any(|job| job.has_events());
             self.wake_ups.prepare(connection, has_events)
         });
-        let committed = worked.and_then(|()| connection.execute_batch("COMMIT"));
+        let committed = work.and_then(|()| connection.execute_batch("COMMIT"));
         if committed.is_err() && !connection.is_autocommit() {
             // If the rollback fails, the next transaction cannot begin and reports the cause.
             drop(connection.execute_batch("ROLLBACK"));
         }
         drop(turn);
-        committed.map_err(Undone::from)
+        committed.map_err(TransactionFailure::from)
     }
 
     /// Begins a transaction of the SQLite writer. Fails if the store accepts no writes, or if a newer version of this crate migrated the
     /// file. Returns the turn of the writer, if it has one.
-    fn begin(&mut self) -> Result<Option<Turn>, Undone> {
+    fn begin(&mut self) -> Result<Option<QueueLock>, TransactionFailure> {
         self.guard.accepts_writes()?;
-        let waiting = Instant::now();
-        let turn = self.turns.take();
+        let wait_started = Instant::now();
+        let turn = self.queue.wait_for_turn();
         let connection = &self.connection;
         // The wait for the turn is part of the busy timeout.
-        connection.busy_timeout(self.busy_timeout.saturating_sub(waiting.elapsed()))?;
-        let begun = connection.execute_batch("BEGIN IMMEDIATE");
+        connection.busy_timeout(self.busy_timeout.saturating_sub(wait_started.elapsed()))?;
+        let begin = connection.execute_batch("BEGIN IMMEDIATE");
         connection.busy_timeout(self.busy_timeout)?;
-        begun?;
+        begin?;
         let Err(error) = schema::check(connection).map_err(SqliteError::from) else {
             return Ok(turn);
         };
@@ -137,24 +137,24 @@ impl Writer {
         drop(connection.execute_batch("ROLLBACK"));
         Err(match error.retry() {
             Retry::Never => self.guard.refuse_writes(error),
-            Retry::After(_) => Undone::Broken(Arc::new(error)),
+            Retry::After(_) => TransactionFailure::WritesRefused(Arc::new(error)),
         })
     }
 
     fn work(
         &self,
         waiting: &mut VecDeque<Box<dyn Job>>,
-        done: &mut Vec<Box<dyn Job>>,
+        started: &mut Vec<Box<dyn Job>>,
     ) -> rusqlite::Result<()> {
-        let begun = Instant::now();
+        let start = Instant::now();
         while let Some(mut job) = waiting.pop_front() {
-            if !job.begin() {
+            if !job.start() {
                 continue;
             }
-            let worked = job.run(&self.connection);
-            done.push(job);
-            worked?;
-            if begun.elapsed() > LONG {
+            let result = job.run(&self.connection);
+            started.push(job);
+            result?;
+            if start.elapsed() > LONG {
                 break;
             }
         }
@@ -165,7 +165,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::super::job::Task;
-    use super::super::progress::{Fate, Watcher};
+    use super::super::progress::{CallerGuard, JobState};
     use super::*;
     use crate::store::StoreError;
     use tokio::sync::oneshot;
@@ -189,22 +189,22 @@ mod tests {
             acknowledged: Arc::default(),
             guard: Arc::default(),
             wake_ups: WakeUps::new(None),
-            turns: Turns::none(),
+            queue: WriterQueue::none(),
             busy_timeout: Duration::ZERO,
         }
     }
 
     /// Creates a job that writes `size` bytes.
-    fn job(size: usize) -> (Box<dyn Job>, Reply, Fate) {
+    fn job(size: usize) -> (Box<dyn Job>, Reply, JobState) {
         let work = move |connection: &Connection| {
             connection.execute("INSERT INTO kept VALUES (zeroblob(?1))", [size as i64])?;
             Ok((size, false))
         };
-        let (task, reply, fate) = Task::new(work, |_: &usize| ());
-        (Box::new(task), reply, fate)
+        let (task, reply, state) = Task::new(work, |_: &usize| ());
+        (Box::new(task), reply, state)
     }
 
-    fn kept(writer: &Writer) -> Vec<usize> {
+    fn stored_sizes(writer: &Writer) -> Vec<usize> {
         let mut rows = writer
             .connection
             .prepare("SELECT length(bytes) FROM kept ORDER BY rowid")
@@ -231,8 +231,12 @@ mod tests {
             .iter_mut()
             .map(|reply| reply.try_recv().unwrap())
             .collect();
-        let told: Vec<usize> = answers.iter().flatten().copied().collect();
-        assert_eq!(told, kept(&writer), "the results match the stored rows");
+        let reported: Vec<usize> = answers.iter().flatten().copied().collect();
+        assert_eq!(
+            reported,
+            stored_sizes(&writer),
+            "the results match the stored rows"
+        );
         let full = answers.into_iter().nth(1).unwrap().unwrap_err();
         assert!(matches!(full, StoreError::Unavailable { .. }), "{full:?}");
         assert!(matches!(full.retry(), crate::error::Retry::After(_)));
@@ -248,11 +252,11 @@ mod tests {
     #[test]
     fn a_job_whose_caller_went_before_it_began_is_not_done() {
         let mut writer = writer(20);
-        let (wanted, given_up) = (job(1), job(2));
+        let (awaited, abandoned) = (job(1), job(2));
 
-        drop(Watcher::begin(given_up.2, &writer.progress));
-        writer.transaction(&mut VecDeque::from([given_up.0, wanted.0]));
+        drop(CallerGuard::new(abandoned.2, &writer.progress));
+        writer.transaction(&mut VecDeque::from([abandoned.0, awaited.0]));
 
-        assert_eq!(kept(&writer), [1]);
+        assert_eq!(stored_sizes(&writer), [1]);
     }
 }

@@ -182,7 +182,7 @@ pub(super) const CAPACITIES: &[(&str, &str, &str)] = &[
     ),
     (
         "src/store/sqlite/readers.rs",
-        "places",
+        "capacity",
         "src/store/sqlite/database.rs WAITING",
     ),
     (

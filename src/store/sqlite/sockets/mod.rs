@@ -5,9 +5,9 @@
 //! no process removes what another one is about to use.
 
 #[cfg(not(unix))]
-mod none;
+mod unsupported;
 #[cfg(not(unix))]
-use none as system;
+use unsupported as system;
 #[cfg(unix)]
 mod unix;
 #[cfg(unix)]
@@ -36,7 +36,7 @@ pub(super) struct Sockets {
     /// The SQLite file. The owner of this file must also own the folder of the sockets.
     database: PathBuf,
     folder: PathBuf,
-    own: Uuid,
+    own_id: Uuid,
     is_bound: AtomicBool,
     /// Sender of datagrams to the sockets, or `None` if the system has no such sockets.
     sender: Option<Sender>,
@@ -50,7 +50,7 @@ impl Sockets {
         Self {
             database: path.to_owned(),
             folder: folder.into(),
-            own: Uuid::new_v4(),
+            own_id: Uuid::new_v4(),
             is_bound: AtomicBool::new(false),
             sender: Sender::new(),
         }
@@ -58,9 +58,9 @@ impl Sockets {
 
     /// Binds the database's own datagram socket and registers it in the SQLite file. Deletes the rows and files that processes left when
     /// they were killed. Returns `None` if no socket can be bound.
-    pub(super) fn join(&self, connection: &Connection) -> rusqlite::Result<Option<Bound>> {
-        let known = listeners(connection)?;
-        let (dead, alive) = self.probe(known);
+    pub(super) fn register(&self, connection: &Connection) -> rusqlite::Result<Option<Bound>> {
+        let registered = listeners(connection)?;
+        let (dead, alive) = self.probe(registered);
         self.remove(connection, &dead)?;
         self.remove_files_without_row(&alive);
         if alive.len() >= MOST {
@@ -70,13 +70,14 @@ impl Sockets {
             );
             return Ok(None);
         }
-        match Folder::create(&self.folder, &self.database).and_then(|folder| folder.bind(self.own))
+        match Folder::create(&self.folder, &self.database)
+            .and_then(|folder| folder.bind(self.own_id))
         {
             Ok(bound) => {
                 self.is_bound.store(true, Ordering::SeqCst);
                 connection.execute(
                     "INSERT OR IGNORE INTO ux_listeners VALUES (?1)",
-                    [self.own.into_bytes()],
+                    [self.own_id.into_bytes()],
                 )?;
                 Ok(Some(bound))
             }
@@ -93,11 +94,11 @@ impl Sockets {
 
     /// Deletes the row and the file of the database's own datagram socket, and the folder after the last socket. Does nothing without a
     /// socket.
-    pub(super) fn leave(&self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn unregister(&self, connection: &Connection) -> rusqlite::Result<()> {
         if !self.is_bound() {
             return Ok(());
         }
-        self.remove(connection, &[self.own])?;
+        self.remove(connection, &[self.own_id])?;
         self.is_bound.store(false, Ordering::SeqCst);
         // This fails while other sockets are in the folder.
         drop(fs::remove_dir(&self.folder));
@@ -108,7 +109,7 @@ impl Sockets {
     /// Another process then deletes the row.
     pub(super) fn unlink(&self) {
         if self.is_bound() {
-            drop(fs::remove_file(self.file(self.own)));
+            drop(fs::remove_file(self.file(self.own_id)));
         }
     }
 
@@ -131,8 +132,8 @@ impl Sockets {
 
     /// Returns `true` if the file of the database's own datagram socket was deleted.
     pub(super) fn is_own_missing(&self) -> bool {
-        let found = fs::symlink_metadata(self.file(self.own));
-        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        let metadata = fs::symlink_metadata(self.file(self.own_id));
+        metadata.is_err_and(|error| error.kind() == ErrorKind::NotFound)
     }
 
     fn open(&self) -> std::io::Result<Folder> {
@@ -147,7 +148,7 @@ impl Sockets {
     /// them: a listener that registers later reads those events itself.
     pub(super) fn others(&self, connection: &Connection) -> rusqlite::Result<Vec<Uuid>> {
         let mut listeners = listeners(connection)?;
-        listeners.retain(|id| *id != self.own);
+        listeners.retain(|id| *id != self.own_id);
         Ok(listeners)
     }
 
@@ -193,12 +194,12 @@ impl Sockets {
     }
 
     fn file(&self, id: Uuid) -> PathBuf {
-        self.folder.join(name(id))
+        self.folder.join(file_name(id))
     }
 }
 
 /// Returns the file name of a datagram socket. The table contains IDs, not names, so no row can name a file outside of the folder.
-fn name(id: Uuid) -> String {
+fn file_name(id: Uuid) -> String {
     id.simple().to_string()
 }
 

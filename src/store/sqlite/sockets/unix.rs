@@ -1,6 +1,6 @@
 //! Unix datagram sockets in a folder next to the SQLite file, which wake other processes after a commit.
 
-use super::name;
+use super::file_name;
 use crate::store::sqlite::guard::identity;
 use std::fs::{
     DirBuilder, File, Permissions, metadata, remove_dir, set_permissions, symlink_metadata,
@@ -78,7 +78,7 @@ impl Folder {
     /// [`ErrorKind::NotFound`] only for a missing folder.
     pub(super) fn open(path: &Path, database: &Path) -> Result<Self> {
         check(path, database)?;
-        let length = path.as_os_str().len() + 1 + name(Uuid::nil()).len();
+        let length = path.as_os_str().len() + 1 + file_name(Uuid::nil()).len();
         if length <= LONGEST || cfg!(not(target_os = "linux")) {
             return Ok(Self {
                 path: path.to_owned(),
@@ -127,15 +127,15 @@ impl Folder {
     }
 
     fn socket(&self, id: Uuid) -> PathBuf {
-        self.path.join(name(id))
+        self.path.join(file_name(id))
     }
 }
 
 /// Fails unless `path` is a folder that only the owner of the SQLite file at `database` can use, and not a symbolic link.
 fn check(path: &Path, database: &Path) -> Result<()> {
-    let found = symlink_metadata(path)?;
+    let folder = symlink_metadata(path)?;
     let owner = metadata(database).map_err(|error| Error::other(error.to_string()))?;
-    let is_private = found.is_dir() && found.mode() & 0o077 == 0 && found.uid() == owner.uid();
+    let is_private = folder.is_dir() && folder.mode() & 0o077 == 0 && folder.uid() == owner.uid();
     match is_private {
         true => Ok(()),
         false => Err(Error::new(

@@ -1,4 +1,4 @@
-//! Place of a PostgreSQL transaction in the tenant's commit order, assigned by the last message of the transaction.
+//! Position of a PostgreSQL transaction in the tenant's commit order, assigned by the last message of the transaction.
 
 use super::statement::Statement;
 use super::tenant;
@@ -11,24 +11,24 @@ use std::sync::Arc;
 /// Identity of a PostgreSQL transaction, by which its outcome is found if the answer to the commit is lost. After a crash, the server
 /// reuses IDs of transactions that it had not logged.
 #[derive(Clone, Debug)]
-pub(super) struct Transaction {
-    pub(super) number: String,
+pub(super) struct TransactionId {
+    pub(super) xid: String,
     /// Identifier of the period since the PostgreSQL server's last crash, from the table `ux_alive`. The identifier changes with
     /// each crash of the server.
-    pub(super) since: String,
+    pub(super) uptime_id: String,
 }
 
-/// Place of a transaction's changes in the tenant's commit order.
+/// Position of a transaction's changes in the tenant's commit order.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct CommitPosition {
     /// Tenant's row (counters and event positions) after the changes.
     pub(super) tenant: Tenant,
-    /// Base time in microseconds, to which the provisional (open) times of the changes are added.
+    /// Base time in microseconds, to which the provisional times of the changes are added.
     pub(super) base: i64,
 }
 
-impl Place {
-    /// Reads the place of changes in the commit order from the row that a statement of [`tenant::update`] returns.
+impl CommitPosition {
+    /// Reads the position of changes in the commit order from the row that a statement of [`tenant::update`] returns.
     pub(super) fn read(row: &PgRow) -> sqlx::Result<Self> {
         Ok(Self {
             base: row.try_get("ux_base")?,
@@ -36,24 +36,24 @@ impl Place {
         })
     }
 
-    /// Replaces the provisional (open) times of events by their final times. Returns the position of the last event.
-    pub(super) fn settle_events(&self, events: &mut [Event]) -> u64 {
+    /// Replaces the provisional times of events by their final times. Returns the position of the last event.
+    pub(super) fn finalize_event_times(&self, events: &mut [Event]) -> u64 {
         for event in events {
             event.updated_at = self.time(event.updated_at);
         }
         self.tenant.position.cast_unsigned()
     }
 
-    /// Returns the final time for a provisional (open) time of the transaction. Other times are returned as they are.
+    /// Returns the final time for a provisional time of the transaction. Other times are returned as they are.
     fn time(&self, time: Timestamp) -> Timestamp {
-        match time.as_micros() >= tenant::OPEN_TIME {
-            true => Timestamp::from_micros(self.base + tenant::open_time(time)),
+        match time.as_micros() >= tenant::PROVISIONAL_TIME {
+            true => Timestamp::from_micros(self.base + tenant::provisional_number(time)),
             false => time,
         }
     }
 
-    /// Replaces the provisional (open) times of a breadcrumb version by its final times.
-    pub(super) fn settle(&self, version: &mut Arc<Breadcrumb>) {
+    /// Replaces the provisional times of a breadcrumb version by its final times.
+    pub(super) fn finalize_times(&self, version: &mut Arc<Breadcrumb>) {
         let (created_at, updated_at) =
             (self.time(version.created_at), self.time(version.updated_at));
         if updated_at != version.updated_at {
@@ -65,37 +65,37 @@ impl Place {
 }
 
 /// Parts of the last message of a PostgreSQL transaction, which writes and commits.
-pub(super) struct Last {
+pub(super) struct FinalMessage {
     /// SQL statement that locks the tenant's row. `None` if nothing changes the row.
-    pub(super) take: Option<String>,
+    pub(super) lock_tenant: Option<String>,
     pub(super) write: Statement,
     /// SQL statement that marks the first run of each changed ordering key as claimable (its head).
     pub(super) promote: Option<String>,
     /// Breadcrumb version of one of the transaction's events. The store finds the commit by this version if the answer to the commit is
     /// lost.
-    pub(super) witness: Option<Witness>,
+    pub(super) commit_marker: Option<CommitMarker>,
     pub(super) events: Vec<Event>,
 }
 
-/// A new breadcrumb version by which the place of a commit is found if the answer to the commit is lost.
+/// A new breadcrumb version by which the position of a commit is found if the answer to the commit is lost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Witness {
+pub(super) struct CommitMarker {
     pub(super) breadcrumb: BreadcrumbId,
     pub(super) version: u64,
-    /// Number of the version within the transaction, taken from its provisional (open) time.
+    /// Number of the version within the transaction, taken from its provisional time.
     pub(super) time: i64,
 }
 
 /// State of a PostgreSQL transaction whose jobs have run, before its last message writes and commits.
-pub(super) struct Ended {
+pub(super) struct ReadyToCommit {
     /// ID of the tenant of the transaction.
     pub(super) tenant: i64,
-    pub(super) transaction: Transaction,
-    /// Places, in the tenant's commit order, of the changes that the transaction has already written. Each place comes with the events
-    /// of its changes. The list is in the order of the writes.
-    pub(super) places: Vec<(Place, Vec<Event>)>,
+    pub(super) transaction_id: TransactionId,
+    /// Positions, in the tenant's commit order, of the changes that the transaction has already written. Each position comes with the
+    /// events of its changes. The list is in the order of the writes.
+    pub(super) commit_positions: Vec<(CommitPosition, Vec<Event>)>,
     /// Changes of the transaction that are not written yet.
-    pub(super) last: Option<Last>,
+    pub(super) last: Option<FinalMessage>,
     /// If `true`, the tenant has request keys that are old enough to be checked for deletion.
     pub(super) has_old_keys: bool,
 }

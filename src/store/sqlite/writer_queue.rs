@@ -16,22 +16,22 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_micros(300);
 
 /// Time after a timeout of the queue during which a SQLite writer does not wait for its turn.
-const STUCK: Duration = Duration::from_secs(1);
+const NO_WAIT: Duration = Duration::from_secs(1);
 
 /// Access of one SQLite writer to the queue of the writers of all processes.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct WriterQueue {
     /// Lock files of the queue of writers, or `None` if they cannot be created or locked.
-    files: Option<Files>,
+    files: Option<LockFiles>,
     /// Maximum time that the SQLite writer waits for its turn.
-    patience: Duration,
+    wait_timeout: Duration,
     /// End of the time during which the SQLite writer does not wait for its turn. Set when a wait times out. The process that holds the
     /// lock may be stopped.
-    stuck_until: Option<Instant>,
+    no_wait_until: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Files {
+struct LockFiles {
     turn: Arc<File>,
     write: Arc<File>,
 }
@@ -39,13 +39,13 @@ struct Files {
 /// A lock that a SQLite writer holds on a lock file of the writers' queue. While the writer waits for its transaction, it holds a lock
 /// on the file *turn*. During the transaction, it holds a lock on the file *write*. Dropping this value releases the lock.
 #[derive(Debug)]
-pub(super) struct Turn(Arc<File>);
+pub(super) struct QueueLock(Arc<File>);
 
-impl Turns {
+impl WriterQueue {
     /// Opens the lock files of the writers' queue next to the SQLite file at `path`, and creates them if they are missing.
-    pub(super) fn of(path: &Path, patience: Duration) -> Self {
+    pub(super) fn of(path: &Path, wait_timeout: Duration) -> Self {
         let files = match (open(path, "-turn"), open(path, "-write")) {
-            (Ok(turn), Ok(write)) => Some(Files { turn, write }),
+            (Ok(turn), Ok(write)) => Some(LockFiles { turn, write }),
             (Err(error), _) | (_, Err(error)) => {
                 tracing::debug!(
                     path = &*path.to_string_lossy(),
@@ -57,8 +57,8 @@ impl Turns {
         };
         Self {
             files,
-            patience,
-            stuck_until: None,
+            wait_timeout,
+            no_wait_until: None,
         }
     }
 
@@ -66,34 +66,34 @@ impl Turns {
     pub(super) fn none() -> Self {
         Self {
             files: None,
-            patience: Duration::ZERO,
-            stuck_until: None,
+            wait_timeout: Duration::ZERO,
+            no_wait_until: None,
         }
     }
 
     /// Waits for the turn of this SQLite writer among the writers of all processes. Returns `None` after a timeout, or if there is no
     /// queue. Then only SQLite's lock decides. Blocks.
-    pub(super) fn take(&mut self) -> Option<Turn> {
+    pub(super) fn wait_for_turn(&mut self) -> Option<QueueLock> {
         let files = self.files.as_ref()?;
         let now = Instant::now();
-        let is_stuck = self.stuck_until.is_some_and(|end| now < end);
-        let until = match is_stuck {
+        let skips_wait = self.no_wait_until.is_some_and(|end| now < end);
+        let until = match skips_wait {
             true => now,
-            false => now + self.patience,
+            false => now + self.wait_timeout,
         };
-        let taken = lock(&files.turn, until).and_then(|turn| {
+        let locked = lock(&files.turn, until).and_then(|turn| {
             let write = lock(&files.write, until)?;
             drop(turn);
             Ok(write)
         });
-        match taken {
+        match locked {
             Ok(turn) => {
-                self.stuck_until = None;
+                self.no_wait_until = None;
                 Some(turn)
             }
             Err(TryLockError::WouldBlock) => {
-                if !is_stuck {
-                    self.stuck_until = Some(Instant::now() + STUCK);
+                if !skips_wait {
+                    self.no_wait_until = Some(Instant::now() + NO_WAIT);
                 }
                 None
             }
@@ -107,7 +107,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turn {
+impl Drop for QueueLock {
     fn drop(&mut self) {
         // A lock that cannot be released ends with the file, and other writers wait for it only for a limited time.
         drop(self.0.unlock());
@@ -117,10 +117,10 @@ impl Drop for Turn {
 /// Locks a lock file of the SQLite writers' queue. Fails with [`TryLockError::WouldBlock`] at the time `until`.
 ///
 /// [`File::lock`] has no timeout, so this function polls. At most one writer waits for *write*, and gets it within one pause.
-fn lock(file: &Arc<File>, until: Instant) -> Result<Turn, TryLockError> {
+fn lock(file: &Arc<File>, until: Instant) -> Result<QueueLock, TryLockError> {
     loop {
         match file.try_lock() {
-            Ok(()) => return Ok(Turn(Arc::clone(file))),
+            Ok(()) => return Ok(QueueLock(Arc::clone(file))),
             Err(TryLockError::WouldBlock) if Instant::now() < until => {
                 std::thread::sleep(PAUSE);
             }
@@ -158,8 +158,8 @@ mod tests {
             Self(path)
         }
 
-        fn turns(&self, patience: Duration) -> Turns {
-            Turns::of(&self.0.join("store.db"), patience)
+        fn queue(&self, wait_timeout: Duration) -> WriterQueue {
+            WriterQueue::of(&self.0.join("store.db"), wait_timeout)
         }
     }
 
@@ -172,15 +172,15 @@ mod tests {
     #[test]
     fn a_writer_that_waits_gets_its_turn_before_the_current_one_gets_another() {
         let folder = Folder::new();
-        let (mut one, mut other) = (folder.turns(LONG), folder.turns(LONG));
+        let (mut one, mut other) = (folder.queue(LONG), folder.queue(LONG));
         let observer = open(&folder.0.join("store.db"), "-turn").unwrap();
-        let (taken, order) = mpsc::channel();
+        let (order_sender, order) = mpsc::channel();
         for _ in 0..50 {
-            let current = one.take().unwrap();
-            let note = taken.clone();
+            let current = one.wait_for_turn().unwrap();
+            let other_sender = order_sender.clone();
             let waiting = std::thread::spawn(move || {
-                let turn = other.take().unwrap();
-                note.send("other").unwrap();
+                let turn = other.wait_for_turn().unwrap();
+                other_sender.send("other").unwrap();
                 drop(turn);
                 other
             });
@@ -190,8 +190,8 @@ mod tests {
             }
 
             drop(current);
-            let again = one.take().unwrap();
-            taken.send("one").unwrap();
+            let again = one.wait_for_turn().unwrap();
+            order_sender.send("one").unwrap();
 
             drop(again);
             other = waiting.join().unwrap();
@@ -202,20 +202,20 @@ mod tests {
     #[test]
     fn a_writer_that_never_ends_is_waited_for_once_in_a_while() {
         let folder = Folder::new();
-        let (mut stopped, mut other) = (folder.turns(LONG), folder.turns(Duration::ZERO));
-        let turn = stopped.take().unwrap();
-        assert!(other.take().is_none());
+        let (mut stopped, mut other) = (folder.queue(LONG), folder.queue(Duration::ZERO));
+        let turn = stopped.wait_for_turn().unwrap();
+        assert!(other.wait_for_turn().is_none());
         let observer = open(&folder.0.join("store.db"), "-turn").unwrap();
 
-        other.patience = LONG;
-        other.stuck_until = other.stuck_until.map(|end| end + LONG);
+        other.wait_timeout = LONG;
+        other.no_wait_until = other.no_wait_until.map(|end| end + LONG);
         assert!(
-            other.take().is_none(),
+            other.wait_for_turn().is_none(),
             "the writer does not wait again too early"
         );
 
-        other.stuck_until = Some(Instant::now());
-        let waiting = std::thread::spawn(move || other.take().is_some());
+        other.no_wait_until = Some(Instant::now());
+        let waiting = std::thread::spawn(move || other.wait_for_turn().is_some());
         while !waiting.is_finished() && observer.try_lock().is_ok() {
             observer.unlock().unwrap();
             std::thread::yield_now();
@@ -229,7 +229,7 @@ mod tests {
         let folder = Folder::new();
         let missing = folder.0.join("missing/store.db");
 
-        assert!(Turns::of(&missing, LONG).take().is_none());
-        assert!(Turns::none().take().is_none());
+        assert!(WriterQueue::of(&missing, LONG).wait_for_turn().is_none());
+        assert!(WriterQueue::none().wait_for_turn().is_none());
     }
 }

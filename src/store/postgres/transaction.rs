@@ -6,27 +6,29 @@
 //!
 //! Only the last message, which writes and commits, locks the tenant's row. The lock is held for longer if a limit is near, if the changes
 //! do not fit into a message, or if a job queries the tables after another job changed them. Until the lock is taken, the transaction does
-//! not know its place in the commit order. Times and sequence numbers are therefore [open](tenant::open), and counters change by
-//! differences.
+//! not know its position in the commit order. Times and sequence numbers are therefore [provisional](tenant::with_provisional_values), and
+//! counters change by differences.
 
-use super::begin::{self, Room, take};
+use super::begin::{self, LimitedAdditions, lock_tenant_row};
 use super::builder::PostgresLimits;
 use super::changes::Changes;
-use super::facts::{Known, Wanted};
+use super::commit_position::{
+    CommitMarker, CommitPosition, FinalMessage, ReadyToCommit, TransactionId,
+};
+use super::facts::{FactQuery, RunFacts};
 use super::pgvector::Pgvector;
-use super::place::{Ended, Last, Place, Transaction, Witness};
 use super::prepared;
 use super::queue;
-use super::request_keys::{self, Key};
+use super::request_keys::{self, RequestKey};
 use super::round_trip::RoundTrip;
-use super::row::{self, Asked, Kept, Line, line_of};
-use super::table::Written;
-use super::tenant::{self, Named};
+use super::row::{self, OrderingKey, RunLookupKey, StoredRun, ordering_key_of};
+use super::table::NewVersion;
+use super::tenant::{self, TenantHandle};
 use crate::bugs::planted;
 use crate::model::{Breadcrumb, BreadcrumbId, Event, Timestamp};
 use crate::store::StoreError;
-use crate::store::durable::found::{Found, Writer};
-use crate::store::durable::tenant::{Tenant, Time};
+use crate::store::durable::stored_breadcrumb::{BreadcrumbWriter, StoredBreadcrumb};
+use crate::store::durable::tenant::{StoreClock, Tenant};
 use crate::store::request::{RecordedKey, ValidRequest};
 use crate::store::rules::RowChange;
 use sqlx::{AssertSqlSafe, PgConnection};
@@ -52,160 +54,160 @@ pub(super) struct StoreParts<'s> {
     pub(super) limits: &'s PostgresLimits,
     /// The PostgreSQL extension for vectors, or `None` if the store's schema has no tables for vectors.
     pub(super) pgvector: Option<&'s Pgvector>,
-    pub(super) clock: &'s Time,
+    pub(super) clock: &'s StoreClock,
     pub(super) round_trip: &'s RoundTrip,
 }
 
 /// State of an open PostgreSQL transaction, which its jobs (store operations) read and change.
-pub(super) struct Writing<'t> {
+pub(super) struct TenantTransaction<'t> {
     pub(super) connection: &'t mut PgConnection,
     pub(super) limits: &'t PostgresLimits,
     /// The PostgreSQL extension for vectors, or `None` if the store's schema has no tables for vectors.
     pgvector: Option<&'t Pgvector>,
     /// Name of the tenant of the transaction.
     pub(super) name: &'t str,
-    clock: &'t Time,
+    clock: &'t StoreClock,
     /// Tenant's row (counters and event positions) with the changes of the transaction's jobs so far.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
     /// If `true`, at least one breadcrumb of the tenant has expired.
     pub(super) has_expired: bool,
-    transaction: Transaction,
+    transaction_id: TransactionId,
     pub(super) counters: Counters,
     /// Event position that the deliberate bug `late-committer` assigned before the transaction locked the tenant's row. `None` without
     /// the bug.
-    early: Option<i64>,
+    early_position: Option<i64>,
     /// Tenant's row as the transaction last wrote it to the database.
-    written: Tenant,
+    written_tenant: Tenant,
     /// Tenant's row before the current job of the transaction.
-    before: Tenant,
+    tenant_before_job: Tenant,
     /// Ordering keys of runs that the transaction has locked.
-    pub(super) lines: BTreeSet<Line>,
+    pub(super) ordering_keys: BTreeSet<OrderingKey>,
     /// Facts of the transaction's runs, such as the ledger row and the trigger's origin. `None` for a run to be enqueued whose row exists
     /// and does not change.
-    pub(super) runs: HashMap<Asked, Option<Known>>,
-    pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<Found>>,
+    pub(super) runs: HashMap<RunLookupKey, Option<RunFacts>>,
+    pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<StoredBreadcrumb>>,
     /// Records of the transaction's request keys. `None` for a new key.
-    pub(super) requests: BTreeMap<Key, Option<RecordedKey>>,
+    pub(super) requests: BTreeMap<RequestKey, Option<RecordedKey>>,
     /// Earliest time at which one of the tenant's request keys was added or last checked, as read at the start of the
     /// transaction. Known only if a job is a request.
     pub(super) oldest_key: Option<Timestamp>,
     /// Changes of the transaction's earlier jobs (store operations).
-    pub(super) earlier: Changes,
+    pub(super) earlier_changes: Changes,
     /// Changes of the transaction's current job (store operation).
-    pub(super) own: Changes,
+    pub(super) job_changes: Changes,
     /// If `true`, the transaction's current job has changed the tables, so its changes cannot be dropped in memory.
-    is_told: bool,
+    has_changed_tables: bool,
     /// If `true`, the transaction has deleted old request keys.
     pub(super) has_swept_keys: bool,
-    places: Vec<(Place, Vec<Event>)>,
+    commit_positions: Vec<(CommitPosition, Vec<Event>)>,
 }
 
-impl<'t> Writing<'t> {
+impl<'t> TenantTransaction<'t> {
     /// Begins a PostgreSQL transaction, and reads the facts that its jobs need. With `locks`, locks the tenant's row as well. An error
     /// leaves the transaction open.
     pub(super) async fn begin(
         connection: &'t mut PgConnection,
         parts: StoreParts<'t>,
-        named: &'t Named,
+        handle: &'t TenantHandle,
         locks: bool,
-        wanted: Wanted,
+        fact_query: FactQuery,
     ) -> sqlx::Result<Self> {
-        let id = named.id_or_new(connection).await?;
-        let early = match planted("late-committer") {
+        let id = handle.id_or_new(connection).await?;
+        let early_position = match planted("late-committer") {
             true => Some(position_before_the_lock(connection).await?),
             false => None,
         };
-        let lines = wanted.lines.clone();
-        let added = Wanted {
-            runs: wanted.runs.clone(),
-            seen: wanted.seen.clone(),
-            requests: wanted.requests.clone(),
-            ..Wanted::default()
+        let ordering_keys = fact_query.ordering_keys.clone();
+        let added = FactQuery {
+            runs: fact_query.runs.clone(),
+            enqueued: fact_query.enqueued.clone(),
+            requests: fact_query.requests.clone(),
+            ..FactQuery::default()
         };
-        let waits_for_locks = !wanted.lines.is_empty() || !wanted.runs.is_empty();
+        let waits_for_locks = !fact_query.ordering_keys.is_empty() || !fact_query.runs.is_empty();
         let sent = Instant::now();
-        let begun = begin::begin(connection, id, parts.clock, wanted).await?;
+        let response = begin::begin(connection, id, parts.clock, fact_query).await?;
         if !waits_for_locks {
             parts.round_trip.add(sent.elapsed());
         }
-        let since = match begun.since {
-            Some(since) => since,
-            None => first_since_a_crash(connection).await?,
+        let uptime_id = match response.uptime_id {
+            Some(uptime_id) => uptime_id,
+            None => find_or_add_uptime_id(connection).await?,
         };
-        let tenant = tenant::open(begun.tenant);
-        let mut writing = Self {
+        let tenant = tenant::with_provisional_values(response.tenant);
+        let mut transaction = Self {
             connection,
             limits: parts.limits,
             pgvector: parts.pgvector,
-            name: &named.name,
+            name: &handle.name,
             clock: parts.clock,
-            written: tenant.clone(),
-            before: tenant.clone(),
+            written_tenant: tenant.clone(),
+            tenant_before_job: tenant.clone(),
             tenant,
-            now: begun.now,
-            transaction: Transaction {
-                number: begun.number,
-                since,
+            now: response.now,
+            transaction_id: TransactionId {
+                xid: response.xid,
+                uptime_id,
             },
-            has_expired: begun.has_expired,
+            has_expired: response.has_expired,
             counters: Counters::Read,
-            early,
-            lines,
-            runs: begun.facts.runs,
-            breadcrumbs: begun.facts.breadcrumbs,
-            requests: begun.facts.requests,
-            oldest_key: begun.facts.oldest_key,
-            earlier: Changes::default(),
-            own: Changes::default(),
-            is_told: false,
+            early_position,
+            ordering_keys,
+            runs: response.facts.runs,
+            breadcrumbs: response.facts.breadcrumbs,
+            requests: response.facts.requests,
+            oldest_key: response.facts.oldest_key,
+            earlier_changes: Changes::default(),
+            job_changes: Changes::default(),
+            has_changed_tables: false,
             has_swept_keys: false,
-            places: Vec::new(),
+            commit_positions: Vec::new(),
         };
         if locks {
-            writing.lock_tenant().await?;
-            writing.read_added(added).await?;
+            transaction.lock_tenant().await?;
+            transaction.read_added(added).await?;
         }
-        Ok(writing)
+        Ok(transaction)
     }
 
     /// Reads the wanted runs, breadcrumbs and request keys into the state of the transaction.
-    pub(super) async fn read(&mut self, wanted: Wanted) -> sqlx::Result<()> {
+    pub(super) async fn read(&mut self, fact_query: FactQuery) -> sqlx::Result<()> {
         let mut message = Vec::new();
-        let asking = wanted.ask(self.tenant.id, &mut message);
+        let pending = fact_query.add_statements(self.tenant.id, &mut message);
         if !message.is_empty() {
             let rows = prepared::rows(self.connection, &message).await?;
-            let stored = asking.read(&rows)?;
-            self.runs.extend(stored.runs);
-            self.breadcrumbs.extend(stored.breadcrumbs);
-            self.requests.extend(stored.requests);
+            let facts = pending.read(&rows)?;
+            self.runs.extend(facts.runs);
+            self.breadcrumbs.extend(facts.breadcrumbs);
+            self.requests.extend(facts.requests);
         }
         Ok(())
     }
 
     /// Repeats the read of runs and request keys after this transaction has locked the tenant's row. Another transaction may have added
     /// their rows before the lock.
-    async fn read_added(&mut self, mut wanted: Wanted) -> sqlx::Result<()> {
+    async fn read_added(&mut self, mut fact_query: FactQuery) -> sqlx::Result<()> {
         // A missing row cannot be locked, so another transaction can have added it.
-        let is_certain = |known: &Option<Known>| {
-            let known = known.as_ref();
-            known.is_some_and(|known| known.is_locked && known.kept.is_some())
+        let is_certain = |run_facts: &Option<RunFacts>| {
+            let run_facts = run_facts.as_ref();
+            run_facts.is_some_and(|run_facts| run_facts.is_locked && run_facts.stored.is_some())
         };
-        self.runs.retain(|_, known| is_certain(known));
+        self.runs.retain(|_, run_facts| is_certain(run_facts));
         let runs = &self.runs;
-        for named in [&mut wanted.runs, &mut wanted.seen] {
-            named.retain(|run| !runs.contains_key(&row::asked(run)));
+        for list in [&mut fact_query.runs, &mut fact_query.enqueued] {
+            list.retain(|run| !runs.contains_key(&row::lookup_key(run)));
         }
-        self.read(wanted).await
+        self.read(fact_query).await
     }
 
     /// Locks the tenant's row, which makes its counters exact.
     async fn lock_tenant(&mut self) -> sqlx::Result<()> {
-        let take = take(self.tenant.id, Room::default());
-        let row = sqlx::raw_sql(AssertSqlSafe(take));
+        let lock_tenant = lock_tenant_row(self.tenant.id, LimitedAdditions::default());
+        let row = sqlx::raw_sql(AssertSqlSafe(lock_tenant));
         let row = row.fetch_one(&mut *self.connection).await?;
-        let tenant = tenant::open(tenant::read(&row)?);
-        (self.written, self.before) = (tenant.clone(), tenant.clone());
+        let tenant = tenant::with_provisional_values(tenant::read(&row)?);
+        (self.written_tenant, self.tenant_before_job) = (tenant.clone(), tenant.clone());
         self.tenant = tenant;
         self.counters = Counters::Exact;
         Ok(())
@@ -219,18 +221,18 @@ impl<'t> Writing<'t> {
         self.tenant.sequence += change.sequences.cast_signed();
         self.tenant.open_runs += i64::from(change.opened);
         self.tenant.finished_runs += i64::from(change.finished);
-        if let Some(line) = line_of(&change.row.run) {
-            let lines = match change.leaves {
-                true => &mut self.own.left,
-                false => &mut self.own.joined,
+        if let Some(ordering_key) = ordering_key_of(&change.row.run) {
+            let ordering_keys = match change.leaves {
+                true => &mut self.job_changes.vacated_keys,
+                false => &mut self.job_changes.joined_keys,
             };
-            lines.insert(line);
+            ordering_keys.insert(ordering_key);
         }
-        self.own.shows_time |= change.is_due(self.now);
+        self.job_changes.records_time |= change.is_due(self.now);
         let row = change.row;
-        self.own
+        self.job_changes
             .runs
-            .insert(row::name(&row.run), Kept { serial, row });
+            .insert(row::identity(&row.run), StoredRun { serial, row });
     }
 
     /// Returns the next sequence number for a run that the transaction adds or moves.
@@ -239,8 +241,12 @@ impl<'t> Writing<'t> {
     }
 
     /// Adds a new breadcrumb to the transaction's changes.
-    pub(super) fn create(&mut self, breadcrumb: &Arc<Breadcrumb>, writer: Option<&Writer>) {
-        self.own.created.push(Written {
+    pub(super) fn create(
+        &mut self,
+        breadcrumb: &Arc<Breadcrumb>,
+        writer: Option<&BreadcrumbWriter>,
+    ) {
+        self.job_changes.created.push(NewVersion {
             breadcrumb: Arc::clone(breadcrumb),
             is_tombstone: false,
             writer: writer.cloned(),
@@ -253,14 +259,14 @@ impl<'t> Writing<'t> {
         &mut self,
         breadcrumb: &Arc<Breadcrumb>,
         is_tombstone: bool,
-        writer: Option<&Writer>,
+        writer: Option<&BreadcrumbWriter>,
     ) {
-        let written = Written {
+        let new_version = NewVersion {
             breadcrumb: Arc::clone(breadcrumb),
             is_tombstone,
             writer: writer.cloned(),
         };
-        self.own.replaced.insert(breadcrumb.id, written);
+        self.job_changes.replaced.insert(breadcrumb.id, new_version);
         if is_tombstone {
             self.tenant.breadcrumbs -= 1;
             self.tenant.tombstones += 1;
@@ -269,25 +275,26 @@ impl<'t> Writing<'t> {
 
     /// Adds an event at the tenant's next position to the transaction's changes. Positions count from 1.
     pub(super) fn announce(&mut self, event: Event) {
-        self.own.events.push(event);
+        self.job_changes.events.push(event);
         self.tenant.position += 1;
     }
 
     /// Writes all changes of the transaction so far to the tables, for jobs that query the tables.
     pub(super) async fn flush(&mut self) -> sqlx::Result<()> {
-        let Some(last) = self.unwritten() else {
+        let Some(last) = self.take_unwritten() else {
             return Ok(());
         };
-        if let Some(take) = last.take {
-            let take = sqlx::raw_sql(AssertSqlSafe(take));
-            take.execute(&mut *self.connection).await?;
+        if let Some(lock_tenant) = last.lock_tenant {
+            let lock_tenant = sqlx::raw_sql(AssertSqlSafe(lock_tenant));
+            lock_tenant.execute(&mut *self.connection).await?;
             self.counters = Counters::Exact;
         }
         if let Some(row) = last.write.execute(self.connection).await? {
-            let place = Place::read(&row)?;
-            self.tenant = tenant::open(place.tenant.clone());
-            (self.written, self.before) = (self.tenant.clone(), self.tenant.clone());
-            self.places.push((place, last.events));
+            let commit_position = CommitPosition::read(&row)?;
+            self.tenant = tenant::with_provisional_values(commit_position.tenant.clone());
+            (self.written_tenant, self.tenant_before_job) =
+                (self.tenant.clone(), self.tenant.clone());
+            self.commit_positions.push((commit_position, last.events));
         }
         if let Some(promote) = last.promote {
             let promote = sqlx::raw_sql(AssertSqlSafe(promote));
@@ -297,24 +304,25 @@ impl<'t> Writing<'t> {
     }
 
     /// Returns the transaction's changes that are not written yet, and counts them as written. Returns `None` without changes.
-    fn unwritten(&mut self) -> Option<Last> {
-        self.is_told |= !self.own.is_empty();
-        let mut changes = std::mem::take(&mut self.earlier);
-        changes.append(std::mem::take(&mut self.own));
-        let (before, after) = (&self.written, &self.tenant);
-        let changes_tenant = before != after || changes.shows_time;
+    fn take_unwritten(&mut self) -> Option<FinalMessage> {
+        self.has_changed_tables |= !self.job_changes.is_empty();
+        let mut changes = std::mem::take(&mut self.earlier_changes);
+        changes.append(std::mem::take(&mut self.job_changes));
+        let (before, after) = (&self.written_tenant, &self.tenant);
+        let changes_tenant = before != after || changes.records_time;
         if changes.is_empty() && !changes_tenant {
             return None;
         }
         let id = after.id;
-        let mut statement = tenant::place(id, self.clock, self.early.take());
+        let mut statement =
+            tenant::start_write_statement(id, self.clock, self.early_position.take());
         let new = changes.write(&mut statement, id, self.pgvector.is_some());
         match changes_tenant {
             true => tenant::update(&mut statement, before, after, new.cast_signed() as i64),
             false => drop(statement.push(" SELECT FROM t WHERE FALSE")),
         }
         let limit = |limit: usize| i64::try_from(limit).unwrap_or(i64::MAX);
-        let room = Room {
+        let additions = LimitedAdditions {
             breadcrumbs: (
                 after.breadcrumbs - before.breadcrumbs,
                 limit(self.limits.breadcrumbs),
@@ -328,19 +336,23 @@ impl<'t> Writing<'t> {
                 limit(request_keys::limit(self.limits)),
             ),
         };
-        let lines: BTreeSet<Line> = changes.left.union(&changes.joined).cloned().collect();
-        let last = Last {
-            take: changes_tenant.then(|| take(id, room)),
+        let ordering_keys: BTreeSet<OrderingKey> = changes
+            .vacated_keys
+            .union(&changes.joined_keys)
+            .cloned()
+            .collect();
+        let last = FinalMessage {
+            lock_tenant: changes_tenant.then(|| lock_tenant_row(id, additions)),
             write: statement,
-            promote: (!lines.is_empty()).then(|| queue::promote(id, &lines)),
-            witness: changes.events.last().map(|event| Witness {
+            promote: (!ordering_keys.is_empty()).then(|| queue::promote(id, &ordering_keys)),
+            commit_marker: changes.events.last().map(|event| CommitMarker {
                 breadcrumb: event.breadcrumb_id,
                 version: event.version,
-                time: tenant::open_time(event.updated_at),
+                time: tenant::provisional_number(event.updated_at),
             }),
             events: changes.events,
         };
-        self.written = self.tenant.clone();
+        self.written_tenant = self.tenant.clone();
         self.runs.clear();
         self.breadcrumbs.clear();
         self.requests.clear();
@@ -349,43 +361,43 @@ impl<'t> Writing<'t> {
 
     /// Returns the PostgreSQL connection, for a job that changes the tables with its own SQL. Records that only a rollback can undo the
     /// job's changes.
-    pub(super) fn tells(&mut self) -> &mut PgConnection {
-        self.is_told = true;
+    pub(super) fn connection_for_changes(&mut self) -> &mut PgConnection {
+        self.has_changed_tables = true;
         self.connection
     }
 
     /// Accepts the changes of the transaction's current job.
-    pub(super) fn keep(&mut self) {
-        let own = std::mem::take(&mut self.own);
-        self.earlier.append(own);
-        self.before = self.tenant.clone();
-        self.is_told = false;
+    pub(super) fn accept_job(&mut self) {
+        let job_changes = std::mem::take(&mut self.job_changes);
+        self.earlier_changes.append(job_changes);
+        self.tenant_before_job = self.tenant.clone();
+        self.has_changed_tables = false;
     }
 
     /// Drops the changes of the transaction's current job. Returns `false` if the job has changed the tables, so that only a rollback
     /// undoes it.
-    pub(super) fn forget(&mut self) -> bool {
-        self.own = Changes::default();
-        self.tenant = self.before.clone();
-        !self.is_told
+    pub(super) fn discard_job(&mut self) -> bool {
+        self.job_changes = Changes::default();
+        self.tenant = self.tenant_before_job.clone();
+        !self.has_changed_tables
     }
 
     /// Returns the changes that the last message of the transaction must write, after all jobs have run. The caller sends the last message.
-    pub(super) fn end(mut self) -> Ended {
-        let (has_old_keys, last) = (self.has_old_keys(), self.unwritten());
-        Ended {
+    pub(super) fn end(mut self) -> ReadyToCommit {
+        let (has_old_keys, last) = (self.has_old_keys(), self.take_unwritten());
+        ReadyToCommit {
             has_old_keys,
             tenant: self.tenant.id,
-            transaction: self.transaction,
-            places: self.places,
+            transaction_id: self.transaction_id,
+            commit_positions: self.commit_positions,
             last,
         }
     }
 
-    /// Returns the number of times that the transaction has written changes. This number is the index of the [`Place`] of later
+    /// Returns the number of times that the transaction has written changes. This number is the index of the [`CommitPosition`] of later
     /// changes.
-    pub(super) fn written_times(&self) -> usize {
-        self.places.len()
+    pub(super) fn write_count(&self) -> usize {
+        self.commit_positions.len()
     }
 
     /// Returns `true` if one of the tenant's request keys is old enough to be checked for deletion. Known only if a job of the transaction
@@ -401,7 +413,7 @@ impl<'t> Writing<'t> {
         self.tenant.position.cast_unsigned()
     }
 
-    /// Returns a provisional (open) update time for a breadcrumb version. The final time is set when the transaction has its place in
+    /// Returns a provisional update time for a breadcrumb version. The final time is set when the transaction has its position in
     /// the tenant's commit order, so the order of times is the order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest += 1;
@@ -409,7 +421,7 @@ impl<'t> Writing<'t> {
     }
 
     /// Records that a limit of the tenant is reached, and returns `error` as the reason for rejecting the job.
-    pub(super) fn full(&mut self, error: StoreError) -> StoreError {
+    pub(super) fn limit_error(&mut self, error: StoreError) -> StoreError {
         if self.counters == Counters::Read {
             self.counters = Counters::Exceeded;
         }
@@ -429,9 +441,9 @@ async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result
 
 /// Returns the identifier of the period since the PostgreSQL server's last crash, from the table `ux_alive`. Adds an identifier if the
 /// table is empty, because a crash empties the table.
-async fn first_since_a_crash(connection: &mut PgConnection) -> sqlx::Result<String> {
+async fn find_or_add_uptime_id(connection: &mut PgConnection) -> sqlx::Result<String> {
     let note = "INSERT INTO ux_alive (since) VALUES (gen_random_uuid()) ON CONFLICT DO NOTHING";
     sqlx::raw_sql(note).execute(&mut *connection).await?;
-    let since = sqlx::query_scalar("SELECT since FROM ux_alive");
-    since.fetch_one(connection).await
+    let uptime_id = sqlx::query_scalar("SELECT since FROM ux_alive");
+    uptime_id.fetch_one(connection).await
 }
