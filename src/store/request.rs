@@ -209,7 +209,7 @@ impl ValidRequest {
 
     /// Returns the time up to which a request at `now` checks old idempotency keys for deletion. The request checks the keys that were
     /// last added or renewed at this time or earlier.
-    pub(in crate::store) fn checked_before(now: Timestamp) -> Timestamp {
+    pub(in crate::store) fn from_validated_text(now: Timestamp) -> Timestamp {
         Self::before(now, NewRequest::KEPT)
     }
 

@@ -40,7 +40,7 @@ impl Requests {
 
     /// Checks up to `most` old idempotency keys, and deletes those without a run.
     fn sweep(&mut self, has_run: impl Fn(&RunRef) -> bool, now: Timestamp, most: usize) {
-        let until = ValidRequest::checked_before(now);
+        let until = ValidRequest::from_validated_text(now);
         for _ in 0..most {
             let first = self.checks.first_entry();
             let Some(first) = first.filter(|first| first.key().0 <= until) else {

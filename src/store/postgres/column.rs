@@ -203,7 +203,7 @@ pub(super) fn lineage(row: &PgRow, column: usize) -> sqlx::Result<Option<Lineage
 
 /// Reads JSON from a PostgreSQL column in which the store writes only checked JSON.
 pub(super) fn json(column: usize, text: String) -> sqlx::Result<Json> {
-    Json::checked_before(text).map_err(|error| unreadable(column, error))
+    Json::from_validated_text(text).map_err(|error| unreadable(column, error))
 }
 
 /// Returns the error for a PostgreSQL column whose value the store never writes.

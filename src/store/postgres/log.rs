@@ -132,7 +132,7 @@ fn event(row: &PgRow) -> sqlx::Result<(u64, Event)> {
         schema_name: row.try_get(7)?,
         tags: serde_json::from_str(&tags).map_err(|error| unreadable(8, error))?,
         // An unreadable context is omitted, because the store's breadcrumb decides about a match.
-        context: context.and_then(|text| Json::checked_before(text).ok()),
+        context: context.and_then(|text| Json::from_validated_text(text).ok()),
         updated_at: time(row, 6)?,
     };
     Ok((number(row, 2)?, event))

@@ -145,7 +145,7 @@ pub(super) async fn sweep(
     transaction.requests.clear();
     let sweep = sqlx::query(SWEEP)
         .bind(transaction.tenant.id)
-        .bind(ValidRequest::checked_before(transaction.now).as_micros())
+        .bind(ValidRequest::from_validated_text(transaction.now).as_micros())
         .bind(ValidRequest::renewed_at(transaction.now).as_micros())
         .bind(most);
     let swept = sweep

@@ -403,7 +403,7 @@ impl<'t> TenantTransaction<'t> {
     /// Returns `true` if one of the tenant's request keys is old enough to be checked for deletion. Known only if a job of the transaction
     /// is a request.
     fn has_old_keys(&self) -> bool {
-        let until = ValidRequest::checked_before(self.now);
+        let until = ValidRequest::from_validated_text(self.now);
         self.oldest_key.is_some_and(|oldest| oldest <= until)
     }
 

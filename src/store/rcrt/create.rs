@@ -78,14 +78,14 @@ pub(super) async fn create(
 }
 
 /// Searches for a breadcrumb after a creation whose outcome is unknown. The search ends when the breadcrumb is visible, or after
-/// `timeout`. Returns the ID of the oldest breadcrumb if there are several.
+/// `lookup_timeout`. Returns the ID of the oldest breadcrumb if there are several.
 async fn look_up(
     reader: &Reader,
     creation: &CreationKey,
     lookup_timeout: Duration,
 ) -> Result<Option<BreadcrumbId>, StoreError> {
     const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-    let end = later(Instant::now(), timeout);
+    let end = later(Instant::now(), lookup_timeout);
     let mut pause = Duration::from_millis(50);
     loop {
         if let Some(id) = created_in(reader, creation).await? {

@@ -47,5 +47,5 @@ pub(super) fn tags(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<String>
 
 /// Reads JSON from a SQLite column in which the store writes only checked JSON.
 pub(super) fn json(column: usize, text: String) -> rusqlite::Result<Json> {
-    Json::checked_before(text).map_err(|error| unreadable(column, Type::Text, error))
+    Json::from_validated_text(text).map_err(|error| unreadable(column, Type::Text, error))
 }

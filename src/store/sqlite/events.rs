@@ -45,7 +45,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<(u64, Event)> {
         schema_name: row.get(5)?,
         tags: tags(row, 6)?,
         // An unreadable context is omitted, because the store's breadcrumb decides about a match.
-        context: context.and_then(|text| Json::checked_before(text).ok()),
+        context: context.and_then(|text| Json::from_validated_text(text).ok()),
         updated_at: Timestamp::from_micros(row.get(4)?),
     };
     Ok((number(row, 0)?, event))

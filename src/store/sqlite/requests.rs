@@ -112,7 +112,7 @@ fn sweep(transaction: &mut TenantTransaction<'_>, most: usize) -> rusqlite::Resu
     let tenant = transaction.tenant.id;
     let renewed_at = ValidRequest::renewed_at(transaction.now).as_micros();
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let until = ValidRequest::checked_before(transaction.now).as_micros();
+    let until = ValidRequest::from_validated_text(transaction.now).as_micros();
     let mut old = transaction.sql(OLD)?;
     let old = old.query_map((tenant, until, most), |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))

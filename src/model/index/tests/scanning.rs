@@ -28,8 +28,8 @@ fn agrees(text: &str) -> bool {
     let value: Value = Json::from_text(text).unwrap().into_value();
     for path in &looked_at {
         let number = paths.find(path.steps().unwrap()).unwrap();
-        let value = values.iter().find(|value| value.path() == number);
-        let found = value.map(|value| value.value().unwrap());
+        let scanned = values.iter().find(|scanned| scanned.path() == number);
+        let found = scanned.map(|scanned| scanned.value().unwrap());
         assert_eq!(found, path.first(&value).unwrap(), "{path:?} in {text}");
     }
     true
