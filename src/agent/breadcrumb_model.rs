@@ -146,7 +146,7 @@ impl Provider for BreadcrumbModel {
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct State {
     conversation: Conversation,
-    /// The model answer that the session received and has not yet returned as an event.
+    /// The model answer that the provider session received and has not yet returned as an event.
     answer: Option<ChatResponse>,
     /// The number of model requests of this run that were answered with an error.
     failures: u32,

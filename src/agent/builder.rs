@@ -526,7 +526,8 @@ impl Agent {
         self.field("output_schema", schema.into())
     }
 
-    /// Sets the way in which tools are called: in the process of the run, or by `tool.request.v1` breadcrumbs. Defaults to in-process.
+    /// Sets the way in which tools are called: by the worker process that executes the run, or by `tool.request.v1` breadcrumbs.
+    /// Defaults to in-process.
     ///
     /// With [`ToolCalls::Breadcrumbs`] another process can serve the tools, and the store of the
     /// agent needs a ledger, because the run waits for the responses.
@@ -547,7 +548,7 @@ impl Agent {
         self.field("tool_calls", calls)
     }
 
-    /// Sets the tools whose results are the agent's answer, unless the model calls other tools in the same turn.
+    /// Sets the tools whose results are the agent's answer, unless the same model answer also calls other tools.
     ///
     /// This saves the model request after the call. If a call fails, the model receives all results
     /// instead. A second call of this method replaces the list. Add the tools with
@@ -599,8 +600,8 @@ impl Agent {
         self.add_agent_ref("use", agent.into(), non_empty(description.into()))
     }
 
-    /// Adds an agent that this agent may call with the tool `handoff-to-<id>`. The added agent executes its own run, and its answer is the
-    /// result of the tool call.
+    /// Adds an agent to which this agent's model may hand off a request with the tool `handoff-to-<id>`, whose result is the
+    /// added agent's answer. The added agent executes its own run.
     ///
     /// Use it like [`uses`](Self::uses); only the name and the description for the model differ.
     ///
@@ -662,7 +663,8 @@ impl Agent {
         self.push("outputs", output)
     }
 
-    /// Sets the maximum number of reminders in one run. A reminder tells the model all required outputs that are missing. Defaults to 1.
+    /// Sets the maximum number of times that one run reminds the model of missing required outputs. A reminder names all of these
+    /// outputs. Defaults to 1.
     ///
     /// Zero disables the reminders. Each reminder costs a model request, and counts as a turn.
     ///
@@ -848,9 +850,9 @@ impl Agent {
         self
     }
 
-    /// Sets the secret key from which the marks around data in the model's input are derived. The marks separate data from instructions,
-    /// and authors of data cannot predict the marks. Workers with the same key send the same bytes and share a prompt cache. Defaults to a
-    /// random key for each process.
+    /// Sets the secret key from which the marks that delimit data in the model's input are derived. The marks separate data from
+    /// instructions, and authors of data cannot predict the marks. Workers with the same key send the same bytes and share a
+    /// prompt cache. Defaults to a random key for each process.
     ///
     /// # Examples
     /// ```

@@ -190,9 +190,10 @@ pub(crate) fn tokens<'m>(messages: impl IntoIterator<Item = &'m ChatMessage>) ->
     u64::try_from(tokens).unwrap_or(u64::MAX)
 }
 
-/// Returns `true` if a model request is too long and omitting its old messages shortens it enough. A request is too long if `all`, its
-/// number of tokens, is at least `at_tokens`. The `old` tokens are enough if fewer than `at_tokens` remain, or if `old` is at least half of
-/// `at_tokens`. Without this condition, every turn would request a summary if the retained messages alone were too long.
+/// Returns `true` if a model request is too long, and omitting its old messages brings it below the limit or removes at least
+/// half of the limit. A request is too long if `all`, its number of tokens, is at least `at_tokens`. `old` is the number of
+/// tokens of the old messages. Without the second condition, every turn would request a summary if the retained messages alone
+/// were too long.
 pub(crate) fn should_shorten(at_tokens: u64, all: u64, old: u64) -> bool {
     let enough = all.saturating_sub(at_tokens).saturating_add(1);
     all >= at_tokens && old >= enough.min((at_tokens / 2).max(1))

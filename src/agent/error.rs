@@ -63,7 +63,8 @@ pub enum AgentError {
         /// The reason why the tool cannot be registered.
         source: Box<ToolError>,
     },
-    /// An [`Agent`](super::Agent) refers to its model by name, but was bound without [`Services`](crate::Services).
+    /// An [`Agent`](super::Agent) refers to its model by name, but was bound to a store without [`Services`](crate::Services),
+    /// which contain the registered models.
     #[error(
         "agent {agent:?} names the model {model:?}, but no services are set; set RuntimeBuilder::services, or bind the agent with \
          Agent::bind_with"
@@ -206,7 +207,7 @@ impl AgentError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AgentRunError {
-    /// The agent's model gave no final answer before the run reached its maximum number of turns.
+    /// The agent's model or external program gave no final answer within the maximum number of model requests or program starts.
     ///
     /// Raise [`max_turns`](super::AgentDefinition::max_turns), or find out in the logs why the
     /// model repeats its calls.
@@ -214,7 +215,7 @@ pub enum AgentRunError {
         "the agent has no final answer after {turns} turns, the maximum; raise \"max_turns\" of its definition"
     )]
     TurnsUsedUp {
-        /// The number of turns of the run. A turn is one model request, or one start of the agent's external program.
+        /// The number of model requests in the run, or of starts of the agent's external program.
         turns: u32,
     },
     /// The agent's model gave no final answer before the run used up a budget.

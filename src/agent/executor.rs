@@ -76,7 +76,8 @@ pub struct AgentExecutor {
     pub(super) observer: Option<Observer>,
     pub(super) profile: Profile,
     budget: ContextBudget,
-    /// The secret key from which the marks around data in the model's input are derived. If `None`, the random key of this process applies.
+    /// The secret key from which the marks that delimit data in the model's input are derived. If `None`, the random key of this
+    /// process applies.
     fence_key: Option<FenceKey>,
 }
 
@@ -253,8 +254,8 @@ impl AgentExecutor {
         self
     }
 
-    /// Sets a callback that receives each effect of a run's state machine. The run calls the callback when it executes the effect. Use it
-    /// for monitoring. The callback must not block.
+    /// Sets a callback that receives each action (effect) that the state machine of a run requests, such as a tool call. The run
+    /// calls the callback when it executes the effect. Use it for monitoring. The callback must not block.
     ///
     /// The callback does not receive a tool call again if a retry of the run repeats it. A second
     /// call of this method replaces the callback.
@@ -354,9 +355,9 @@ impl AgentExecutor {
         self
     }
 
-    /// Sets the secret key from which the marks around data in the model's input are derived. The marks separate data from instructions,
-    /// and authors of data cannot predict the marks. Workers with the same key send the same bytes and share a prompt cache. Defaults to a
-    /// random key for each process.
+    /// Sets the secret key from which the marks that delimit data in the model's input are derived. The marks separate data from
+    /// instructions, and authors of data cannot predict the marks. Workers with the same key send the same bytes and share a
+    /// prompt cache. Defaults to a random key for each process.
     ///
     /// Set one key in all processes if workers of one agent run on several machines, or if tests
     /// [record](super::RecordedModel) model requests.

@@ -204,7 +204,7 @@ impl AgentExecutor {
 pub(super) struct AnswerProblem {
     /// The problem with the model's answer. The model receives this text to correct the answer.
     pub(super) problem: String,
-    /// If `false`, a guardrail rejected the model's answer, so no error of the run may contain the answer.
+    /// If `true`, errors of the run may quote the model's answer; `false` if a guardrail rejected the answer.
     pub(super) may_be_shown: bool,
 }
 

@@ -141,7 +141,8 @@ impl AgentExecutor {
         }
     }
 
-    /// Filters the breadcrumbs: returns only those whose current version was written by `by`, according to the store's records.
+    /// Returns only those breadcrumbs whose current version the executor or outside program `by` wrote, according to the store's
+    /// records.
     async fn retain_written_by(
         &self,
         mut breadcrumbs: Vec<Arc<Breadcrumb>>,

@@ -29,11 +29,14 @@ pub(super) enum NonToolTarget {
 /// The way in which an agent calls another agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AgentCallMode {
-    /// The agent calls the other agent with a tool named like the other agent. The other agent's answer is the result of the call.
+    /// The agent calls the other agent with a tool named like the other agent, and receives the other agent's answer as the
+    /// tool's result.
     Use,
-    /// The agent calls the other agent with the tool `handoff-to-<id>`. The other agent's answer is the result of the call.
+    /// The agent hands off a request to the other agent with the tool `handoff-to-<id>`, and receives the other agent's answer as
+    /// the tool's result.
     Handoff,
-    /// The agent calls the other agent with the tool `delegate-to-<id>`. The other agent's answer is the answer of the run.
+    /// The agent delegates the rest of the run to the other agent with the tool `delegate-to-<id>`, so that the other agent's
+    /// answer is the answer of the run.
     Delegate,
 }
 
@@ -140,7 +143,8 @@ impl ToolOffer {
     }
 }
 
-/// Adds the agent's additional outputs to the policy of the run's state machine, and sets the run's maximum number of reminders.
+/// Configures the state machine of an agent run with the agent's additional outputs, and with the maximum number of reminders of
+/// missing outputs.
 pub(super) fn declare_outputs(policy: Policy, definition: &AgentDefinition) -> Policy {
     let slots = definition
         .outputs

@@ -75,8 +75,8 @@ pub struct LethalTrifecta {
 pub struct Trust {
     /// Schemas of breadcrumbs with private data.
     pub private: Vec<String>,
-    /// Schemas of breadcrumbs with content from strangers, such as pages, mail or user messages. If the list contains `user.message.v1`,
-    /// the agent's model receives chat messages as data.
+    /// Schemas of breadcrumbs with content from strangers, such as web pages, mail or user messages. If the list contains
+    /// `user.message.v1`, the agent's model receives chat messages as data.
     pub untrusted: Vec<String>,
     /// Schemas whose breadcrumbs another component sends out of the system. Writing breadcrumbs of other schemas sends no data out, because
     /// these breadcrumbs stay in the store.

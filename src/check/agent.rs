@@ -70,7 +70,8 @@ pub(super) fn check(context: &mut CheckContext<'_>) -> Option<Declaration> {
     }
 }
 
-/// Returns an agent definition with an empty list of subscriptions. An error in the subscriptions then hides no error in another field.
+/// Returns a copy of an agent definition in which the list of subscriptions is empty. An error in the subscriptions then hides no error
+/// in another field.
 fn without_subscriptions(value: &Value) -> Value {
     let mut value = value.clone();
     if let Value::Object(fields) = &mut value {

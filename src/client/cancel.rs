@@ -7,7 +7,7 @@ use crate::store::{Cancelled, Query, RunRef, StoreError, WrittenBy};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The runs that [`Client::cancel`] ends.
+/// The runs that [`Client::cancel`] ends: the given run alone, or also all runs that its breadcrumbs triggered.
 ///
 /// [`RequestHandle::cancel`](super::RequestHandle::cancel) and
 /// [`Turn::cancel`](super::Turn::cancel) always use [`Children`](Self::Children).
@@ -27,8 +27,8 @@ pub enum Cascade {
 /// Maximum number of runs that one call of [`Client::cancel`] ends.
 const MAX_CANCELLED_RUNS: usize = 10_000;
 
-/// Maximum number of breadcrumbs that a cancellation searches for a breadcrumb of the run, if the ledger does not have the run. The search
-/// starts with the newest breadcrumb.
+/// Maximum number of breadcrumbs that a cancellation reads, the newest first, to find one that the run wrote, if the ledger does not have
+/// the run.
 const MAX_SEARCHED: usize = 20;
 
 impl Client {
@@ -125,7 +125,8 @@ impl Client {
         Ok(is_ended(cancelled))
     }
 
-    /// Returns `true` if the store has a breadcrumb that the run `run` wrote. A store that does not record writers has no evidence.
+    /// Returns `true` if the store has a breadcrumb that the run `run` wrote. On a store that does not record writers, the result
+    /// is `false`.
     async fn has_written(&self, run: &RunRef, trigger: &Breadcrumb) -> Result<bool, ClientError> {
         if !self.store.capabilities().lineage {
             return Ok(false);
@@ -199,7 +200,7 @@ impl Client {
     }
 }
 
-/// Returns the run's reference as a worker would add it to the ledger when it receives the trigger. The lease and the ordering key of the
+/// Returns the run reference that a worker would add to the ledger on receipt of the trigger. The lease and the ordering key of the
 /// executor's profile are missing, because only a worker knows the profile.
 fn run_ref_of(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     let version = run.trigger_version;
@@ -212,7 +213,7 @@ fn run_ref_of(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     RunRef::of(Arc::clone(&run.executor), &event).ordered_by(session)
 }
 
-/// Returns `true` if the cancellation with the result `cancelled` ended the run.
+/// Returns `true` if the cancellation ended the run, and `false` if the run had ended before.
 fn is_ended(cancelled: Cancelled) -> bool {
     match cancelled {
         Cancelled::Waiting | Cancelled::Running => true,
@@ -233,7 +234,7 @@ mod tests {
         request.run().clone()
     }
 
-    /// Executes a run. If `answers` is `true`, it writes a receipt.
+    /// Executes a run, which writes a receipt breadcrumb if `answers` is `true`.
     async fn execute(store: &MemoryStore, run: &RunRef, answers: bool) {
         let clerk = executor("clerk")
             .on(Subscription::trigger("order.v1"))

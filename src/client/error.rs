@@ -1,4 +1,4 @@
-//! Errors of a client of the executors that share a store.
+//! Errors of a client, which sends requests to the executors on its store.
 
 use crate::error::Retry;
 use crate::model::BreadcrumbId;
@@ -192,7 +192,7 @@ impl ClientError {
         }))
     }
 
-    /// Returns when a retry of the client's operation can succeed.
+    /// Returns the delay after which a retry of the client's operation can succeed, or [`Retry::Never`].
     ///
     /// [`NoListener`](Self::NoListener) allows a retry after 1 s. [`Store`](Self::Store) and
     /// [`SessionLog`](Self::SessionLog) return the decision of their cause. All other errors need

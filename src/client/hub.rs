@@ -36,7 +36,7 @@ struct Waits {
     has_task: bool,
 }
 
-/// Maximum number of a client's waits for runs that store events can wake. Any further wait only polls its run.
+/// Maximum number of waits for runs that one client wakes by store events. Any further wait only polls its run.
 const MAX_WAITS: usize = 10_000;
 
 /// Idle time after which the client closes its event subscription. A request within this time uses the open subscription.

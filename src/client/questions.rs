@@ -1,4 +1,4 @@
-//! Questions of runs to people: which are open, and their answers.
+//! Questions that runs ask people: lists of the open questions, and writes of the answers.
 
 mod check;
 mod error;
@@ -128,8 +128,8 @@ impl Questions {
         Ok(open)
     }
 
-    /// Returns the questions in `found`, except questions whose recorded writer is not the executor that they name. If the store records
-    /// writers, the writer must be the executor in the question, because anyone can write a copy with other arguments.
+    /// Returns the questions in `found` that, according to the store's records, were written by the executor that they name. Anyone can
+    /// write a copy with other arguments. If the store does not record writers, returns all questions.
     pub(super) async fn verified(
         &self,
         found: &[Arc<Breadcrumb>],
@@ -487,7 +487,7 @@ impl Questions {
     }
 }
 
-/// Returns `true` if a run does not wait for the answer to a question any more.
+/// Returns `true` if a run no longer waits for the answer to a question.
 fn is_closed(run: &Run, question: &QuestionView) -> bool {
     run.state.is_over() || !waits_for(run, question)
 }
@@ -524,7 +524,7 @@ fn store_time(run: &Run) -> Timestamp {
     }
 }
 
-/// Returns `true` unless the run is suspended and an answer to the question would not wake the run.
+/// Returns `false` if the run is suspended and an answer to the question would not wake the run, and `true` otherwise.
 fn waits_for(run: &Run, question: &QuestionView) -> bool {
     let answer = NewBreadcrumb::new(human::RESPONSE).tag(request_tag(&question.id));
     let answer = answer.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
@@ -566,7 +566,7 @@ fn now() -> Timestamp {
     Timestamp::from_micros(wall_micros())
 }
 
-/// Returns the breadcrumb that answers a question to a person.
+/// Creates the breadcrumb of a person's answer to a question.
 fn response(question: &QuestionView, person: &Principal, answer: Value) -> NewBreadcrumb {
     let mut context = answer;
     if let Value::Object(fields) = &mut context {

@@ -42,7 +42,7 @@ impl Client {
         })
     }
 
-    /// Returns the runs that wrote breadcrumb versions, in the order of `versions`.
+    /// Returns the recorded writer of each breadcrumb version in `versions`, in the same order.
     pub(super) async fn written_by(
         &self,
         versions: &[(BreadcrumbId, u64)],
@@ -54,8 +54,8 @@ impl Client {
         })
     }
 
-    /// Returns the runs that wrote the breadcrumbs that a query selects, such as responses or dead letters. Only runs of `executor` on
-    /// these `triggers` count.
+    /// Returns the runs that wrote the breadcrumbs found by a query, such as responses or dead letters. Only runs of `executor`
+    /// on these `triggers` count.
     pub(super) async fn writers(
         &self,
         executor: &Arc<str>,

@@ -92,7 +92,7 @@ pub struct ErrorNode {
 }
 
 impl ErrorNode {
-    /// Wraps an error, to give it a class. An error that is a node already is not wrapped again.
+    /// Wraps an error, to give it a class. An error that is wrapped already is not wrapped again.
     fn new(inner: BoxError) -> Self {
         match inner.downcast::<Self>() {
             Ok(node) => *node,
@@ -114,14 +114,16 @@ impl ErrorNode {
         self.verdict
     }
 
-    /// Returns the retry decision of this wrapper. The result is `None` if the wrapper has only a code; then the inner error decides.
+    /// Returns the decision about a retry that was attached to the wrapped error. The result is `None` if only a code was attached; then
+    /// the inner error decides.
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         let retry = |verdict| ErrorClass { verdict, code: "" }.retry();
         self.verdict.map(retry)
     }
 
-    /// Returns the code of this wrapper. The result is `None` if the wrapper has only a retry decision; then the inner error has the code.
+    /// Returns the error code that was attached to the wrapped error. The result is `None` if only a retry decision was attached; then the
+    /// inner error has the code.
     #[must_use]
     pub fn code(&self) -> Option<&'static str> {
         match (self.code, self.verdict) {
@@ -130,7 +132,7 @@ impl ErrorNode {
         }
     }
 
-    /// Returns the error that this node wraps, for example to downcast it.
+    /// Returns the wrapped error without its attached class, for example to downcast it.
     #[must_use]
     pub fn inner(&self) -> &(dyn Error + Send + Sync + 'static) {
         self.inner.as_ref()
@@ -251,7 +253,7 @@ pub fn retry_after(delay: Duration, error: impl Into<BoxError>) -> BoxError {
     error.into().retry_after(delay).into()
 }
 
-/// Returns the error that an [`ErrorNode`] wraps, or the error itself if it is not a node.
+/// Returns the error that an [`ErrorNode`] wraps, or the error itself if it is not wrapped.
 #[cfg(feature = "workflows")]
 pub(crate) fn without_node<'e>(error: &'e (dyn Error + 'static)) -> &'e (dyn Error + 'static) {
     match error.downcast_ref::<ErrorNode>() {

@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::Value;
 use std::io;
 
-/// Remaining steps and output bytes of an application of hints to a context.
+/// Budget of one application of hints to a context: the remaining steps and output bytes.
 pub(crate) struct Budget {
     steps: usize,
     bytes: usize,
-    /// Number of steps in which a JSONPath of minimum length searches the whole context. Computed once.
+    /// Number of steps that the shortest JSONPath takes to search the whole context, or `None` before the first such search.
     search: Option<usize>,
 }
 
@@ -25,7 +25,7 @@ impl Budget {
         }
     }
 
-    /// Returns the remaining steps and output bytes of the budget.
+    /// Returns the remaining steps and output bytes of the budget for applying hints.
     pub(crate) fn remaining(&self) -> (usize, usize) {
         (self.steps, self.bytes)
     }
@@ -38,8 +38,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Subtracts the steps for searching `context` with the JSONPath `path`. All calls must pass the same context. The cost of a node grows
-    /// with the length of the path.
+    /// Subtracts the steps for searching `context` with the JSONPath `path` from the hint budget. All calls must pass the same
+    /// context. The steps for one node grow with the length of the path.
     pub(super) fn search(&mut self, context: &Value, path: &Path) -> Result<(), HintsReason> {
         let steps = *self
             .search
@@ -47,7 +47,8 @@ impl Budget {
         self.step(steps.saturating_mul(path.search_factor()))
     }
 
-    /// Copies a JSON value of limited depth to the result of hints, and subtracts its steps and bytes from the budget.
+    /// Copies a JSON value to the result of hints, and subtracts the steps and bytes of the copy from the hint budget. The depth
+    /// of the value must be limited.
     pub(super) fn copy(&mut self, value: &Value) -> Result<Value, HintsReason> {
         self.step(1)?;
         self.take_bytes(2)?;
@@ -77,7 +78,7 @@ impl Budget {
     }
 }
 
-/// Builder for the result string of a format or a template. The builder fails when the budget is exhausted.
+/// Builder for the result string of a `format` or `template` rule of hints. The builder fails when the hint budget is exhausted.
 pub(super) struct Text<'b> {
     pub(super) budget: &'b mut Budget,
     written: Vec<u8>,
@@ -97,7 +98,8 @@ impl<'b> Text<'b> {
         Ok(())
     }
 
-    /// Writes a JSON value for people: a string as it is, `null` as nothing, and any other value as compact JSON.
+    /// Appends a JSON value to the result string of a hint rule: a string as it is, `null` as nothing, and any other value as
+    /// compact JSON.
     pub(super) fn show(&mut self, value: &Value) -> Result<(), HintsReason> {
         match value {
             Value::Null => Ok(()),
@@ -108,7 +110,7 @@ impl<'b> Text<'b> {
         }
     }
 
-    /// Appends a value to the result string as JSON.
+    /// Appends a value as JSON to the result string of a hint rule.
     pub(super) fn print(&mut self, value: impl Serialize) -> Result<(), HintsReason> {
         // Serialization of a value fails only if the budget is exhausted.
         serde_json::to_writer(self, &value).map_err(|_| HintsReason::TooLarge)

@@ -13,7 +13,7 @@ use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
 pub struct HintsError {
     /// The path of the field to fix in the hints, for example `transform.summary.template`.
     pub field: String,
-    /// The reason why the field is invalid.
+    /// The reason why the field of the hints is invalid.
     pub problem: HintsProblem,
 }
 
@@ -26,7 +26,7 @@ pub enum HintsProblem {
     /// Change the value in the hints to the type in `expected`.
     #[error("the value must be {expected}, not {found}")]
     Shape {
-        /// Description of a valid value for the field.
+        /// Description of a valid value for the field of the hints.
         expected: &'static str,
         /// Type of the invalid value in the hints.
         found: &'static str,
@@ -36,7 +36,7 @@ pub enum HintsProblem {
     /// Add the field, for example `format` of a rule of the type `format`.
     #[error("missing value; write {expected}")]
     Missing {
-        /// Description of a valid value for the field.
+        /// Description of a valid value for the missing field of the hints.
         expected: &'static str,
     },
     /// The hints or one of their rules have an unknown field.
@@ -44,21 +44,21 @@ pub enum HintsProblem {
     /// Write the field in `nearest`, or remove the unknown field.
     #[error("unknown field; {}", instead(*nearest, known))]
     UnknownField {
-        /// The known field with the closest name.
+        /// The known field of the hints or the rule whose name is closest to the unknown name, or `None` if no name is close.
         nearest: Option<&'static str>,
-        /// All fields that the hints or the rule can have.
+        /// All known fields of the hints, or of the rule with the unknown field.
         known: &'static [&'static str],
     },
-    /// The value of a field is not one of the field's known names, such as `merge` for the mode.
+    /// The value of a hint field is not one of the field's known names, such as `merge` for the mode.
     ///
     /// Write one of the names in `known`.
     #[error("unknown value {value:?}; {}", instead(*nearest, known))]
     Unknown {
         /// The unknown name in the hints, truncated to 64 bytes.
         value: String,
-        /// The known name that is closest to the unknown name.
+        /// The known name that is closest to the unknown name in the hints, or `None` if no name is close.
         nearest: Option<&'static str>,
-        /// All names that the field accepts.
+        /// All names that the field of the hints accepts.
         known: &'static [&'static str],
     },
     /// A rule of the hints has the type `jq`, which is not supported.
@@ -107,7 +107,7 @@ pub enum HintsProblem {
     Pattern {
         /// The invalid path, truncated to 64 bytes.
         path: String,
-        /// The reason why the path is invalid.
+        /// The reason why the path in `include` or `exclude` is invalid.
         reason: &'static str,
     },
     /// The JSONPath of an `extract` rule, or a JSONPath in a `format` rule, does not compile.
@@ -115,20 +115,20 @@ pub enum HintsProblem {
     /// See [`Path::parse`](crate::model::Path::parse) for the syntax and the limits.
     #[error("{0}")]
     Path(PathError),
-    /// The braces of a format rule do not match, or contain no path.
+    /// The braces in a `format` rule of hints do not match, or contain no path.
     ///
     /// The causes are a `{` without an end, a `}` without a start, and an empty `{}`.
     #[error("invalid format: {reason}; write {{path}} for a value, and {{{{ or }}}} for a brace")]
     Format {
-        /// The reason why the format is invalid.
+        /// The reason why the `format` rule of the hints is invalid.
         reason: &'static str,
     },
-    /// The template of a rule does not compile, or uses a feature of Handlebars that is not supported.
+    /// The template of a hint rule does not compile, or uses a feature of Handlebars that is not supported.
     ///
     /// See [Rules](crate::hints#rules) for the supported helpers.
     #[error("invalid template: {reason}")]
     Template {
-        /// The reason why the template is invalid.
+        /// The reason why the template of the hint rule is invalid.
         reason: String,
     },
 }
@@ -152,7 +152,7 @@ fn instead(nearest: Option<&str>, known: &[&str]) -> String {
 pub struct HintsFailure {
     /// The path of the failed rule or field in the hints, for example `transform.summary`.
     pub rule: String,
-    /// The reason why the rule failed, without data of the context.
+    /// The reason why the hint rule failed, without data of the context.
     pub reason: HintsReason,
 }
 

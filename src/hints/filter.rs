@@ -29,8 +29,8 @@ impl Filter {
         Self { patterns, includes }
     }
 
-    /// Returns the part of a context that the filter does not remove. If nothing remains, returns an empty list, an empty object or null.
-    /// The depth of the context must be limited.
+    /// Returns the part of a context that the `include` and `exclude` paths of hints do not remove. If nothing remains, returns
+    /// an empty list, an empty object or null. The depth of the context must be limited.
     pub(super) fn apply<'c>(
         &self,
         context: &'c Value,
@@ -63,11 +63,12 @@ impl Filter {
 #[derive(Clone, Copy)]
 struct PatternProgress {
     pattern: usize,
-    /// Bit set of the possible next steps of the path. A name at any depth causes several, because it can be matched at this node or below.
+    /// Bit set of the steps of an `include` or `exclude` path that can match next. A name at any depth causes several, because it
+    /// can be matched at this node or below.
     next_steps: u32,
 }
 
-/// The step from a node of the context to a child: a field or an item.
+/// The step of the hint filter from a node of the context to a child: an object field or a list item.
 #[derive(Clone, Copy)]
 enum ChildStep<'c> {
     Field(&'c str),
@@ -76,15 +77,14 @@ enum ChildStep<'c> {
 
 struct Walk<'f> {
     filter: &'f Filter,
-    /// Progress of the `include` and `exclude` paths, as a stack. The bottom of the stack is for the root, and the top is for the current
-    /// node.
+    /// Stack of the progress of the `include` and `exclude` paths, from the root of the context to the current node.
     progress: Vec<PatternProgress>,
     budget: &'f mut Budget,
 }
 
 impl Walk<'_> {
-    /// Returns the part of a child node that the filter does not remove. `included` is `true` if its parent is at or below an included
-    /// path.
+    /// Returns the part of a context node's child that the hint filter does not remove, or `None` if it removes the whole child.
+    /// `included` is `true` if the parent is at or below an included path.
     fn filter_child<'c>(
         &mut self,
         value: &'c Value,
@@ -138,7 +138,8 @@ impl Walk<'_> {
         filtered
     }
 
-    /// Returns the part of a node that the filter does not remove, from the remaining parts of its children.
+    /// Filters the children of a context node, and returns the remaining part of the node, or `None` if the hint filter removes
+    /// the whole node.
     fn filter_node<'c>(
         &mut self,
         value: &'c Value,
@@ -160,7 +161,8 @@ impl Walk<'_> {
         Ok((included || !filtered.is_empty()).then_some(filtered))
     }
 
-    /// Filters the items of a list. Returns `None` if the filter removes nothing, otherwise the remaining part.
+    /// Filters the items of a list by the `include` and `exclude` paths of hints. Returns `None` if the filter removes nothing,
+    /// otherwise the remaining part.
     fn items<'c>(
         &mut self,
         items: &'c [Value],
@@ -183,7 +185,8 @@ impl Walk<'_> {
         Ok(remaining.map(Filtered::List))
     }
 
-    /// Filters the fields of an object. Returns `None` if the filter removes nothing, otherwise the remaining part.
+    /// Filters the fields of an object by the `include` and `exclude` paths of hints. Returns `None` if the filter removes
+    /// nothing, otherwise the remaining part.
     fn fields<'c>(
         &mut self,
         fields: &'c Map<String, Value>,
@@ -205,8 +208,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the possible next steps of an `include` or `exclude` path at a child node. The second value is `true` if the path ends at the
-/// child node.
+/// Returns the steps of an `include` or `exclude` path that can match below a child node. The second value is `true` if the path
+/// ends at the child node.
 fn advance(steps: &[PatternStep], next_steps: u32, child: ChildStep<'_>) -> (u32, bool) {
     let (mut next, mut unchecked) = (0_u32, next_steps);
     while unchecked != 0 {
@@ -229,8 +232,8 @@ fn advance(steps: &[PatternStep], next_steps: u32, child: ChildStep<'_>) -> (u32
     (next, false)
 }
 
-/// Tests if a path step matches a child node. The first value is `true` if the step can still match below the child node, and the second
-/// value is `true` if the step matches the child node itself.
+/// Tests if a step of an `include` or `exclude` path matches a child node. The first value is `true` if the step can still match
+/// below the child node, and the second value is `true` if the step matches the child node itself.
 fn matches_child(step: &PatternStep, child: ChildStep<'_>) -> (bool, bool) {
     match (step, child) {
         (PatternStep::Name(name), ChildStep::Field(field)) => (false, name == field),

@@ -1,4 +1,4 @@
-//! The remaining part of a filtered context, as references to parts of the context.
+//! The remaining part of a context that `include` and `exclude` of hints filtered, as references to parts of the context.
 
 use super::MAX_OUTPUT_BYTES;
 use super::error::HintsReason;
@@ -7,13 +7,13 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The part of a JSON value that the filter of hints does not remove.
+/// The part of a JSON value that `include` and `exclude` of hints do not remove.
 pub(super) enum Filtered<'c> {
-    /// The whole value, from which the filter removes nothing.
+    /// A JSON value from which the hint filter removes nothing.
     All(&'c Value),
-    /// A list of the remaining parts of the items.
+    /// A list with the remaining parts of the items from which the hint filter does not remove everything.
     List(Vec<Self>),
-    /// An object of the remaining parts of the fields.
+    /// An object with the remaining parts of the fields from which the hint filter does not remove everything.
     Object(BTreeMap<&'c str, Self>),
 }
 

@@ -102,19 +102,19 @@ use transform::Transform;
 ///
 /// Larger hints are refused with [`HintsProblem::TooLarge`].
 pub const MAX_HINTS_BYTES: usize = 64 * 1024;
-/// Maximum number of paths in `include`, in `exclude` and in one format: 64 each.
+/// Maximum number of paths in `include`, in `exclude` and in one `format` rule of hints: 64 each.
 ///
 /// More paths are refused with [`HintsProblem::TooMany`].
 pub const MAX_PATHS: usize = 64;
-/// Maximum number of rules in `transform`: 64.
+/// Maximum number of rules in `transform` of hints: 64.
 ///
 /// More rules are refused with [`HintsProblem::TooMany`].
 pub const MAX_TRANSFORMS: usize = 64;
-/// Maximum size of one template in bytes: 16 KiB.
+/// Maximum size of one template of hints in bytes: 16 KiB.
 ///
 /// A larger template is refused with [`HintsProblem::TooLarge`].
 pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
-/// Maximum number of steps of one call of [`Hints::apply`]: 2,097,152. The filter and all rules share the steps.
+/// Maximum number of steps of one call of [`Hints::apply`]: 2,097,152. `include`, `exclude` and all rules share the steps.
 ///
 /// Each node that the filter visits or a rule copies and each rendered piece of a template take one step, even if the piece writes
 /// nothing. Each node that a path searches takes four steps. Long strings and names take more.
@@ -148,7 +148,7 @@ pub struct Hints(Option<Arc<Program>>);
 
 #[derive(Debug)]
 struct Program {
-    /// Field of the hints that the error of a failed filter reports: `include` or `exclude`.
+    /// The hint field that an error of filtering a context names: `include`, or `exclude` for hints without `include`.
     filter_field: &'static str,
     filter: Option<Filter>,
     mode: Mode,
@@ -276,8 +276,8 @@ impl Program {
     }
 }
 
-/// Returns the result of the filter as JSON. If the filter removed nothing, the result is the context in canonical form, because the
-/// context's text can contain values of duplicate keys that the filter did not see.
+/// Converts the context that `include` and `exclude` of hints filtered to JSON. If the filter removed nothing, the result is the
+/// context in canonical form, because the context's text can contain values of duplicate keys that the filter did not see.
 fn filtered_json(context: &Json, filtered: &Filtered<'_>) -> Result<Json, HintsReason> {
     match filtered {
         Filtered::All(value) if std::ptr::eq::<Value>(*value, &raw const **context) => {

@@ -138,7 +138,7 @@ impl From<Deferral> for ToolOutcome {
     }
 }
 
-/// The answer that the callers of a tool call receive.
+/// The answer to a tool call: a return value, or an error for the model.
 ///
 /// The machine answers some calls itself, with an error that has one of these codes:
 ///
@@ -228,29 +228,29 @@ impl Answer {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deferral {
-    /// Another agent takes over with separate permissions, and the output of that agent becomes the answer.
+    /// Another agent answers the tool call: it runs with separate permissions, and its output becomes the answer.
     ///
     /// The driver starts the run of this agent.
     Handoff {
-        /// The name of the agent that takes over.
+        /// The name of the agent that answers the tool call.
         agent: String,
-        /// The prompt for the agent that takes over.
+        /// The prompt for the agent that answers the tool call.
         prompt: String,
     },
-    /// A plan whose execution produces the answer of the deferred call.
+    /// A plan as JSON, whose execution outside of the state machine produces the answer of the deferred tool call.
     PlannerOutput(Json),
-    /// Any other source of the answer, for example a question to a person.
+    /// Any other source of the deferred tool call's answer, for example a question to a person.
     Other {
-        /// The name of the answer's source, as defined by the driver.
+        /// The kind of the answer's source, for example `question`. The program that drives the state machine defines the kinds.
         kind: String,
-        /// The data for the answer's source.
+        /// The data from which the source produces the answer, for example the question to a person.
         payload: Json,
     },
 }
 
-/// The answer of a tool call for one of the call's callers.
+/// The answer of a tool call, addressed to one of the requests for this call. An agent can request the same call again.
 ///
-/// [`Effect::Deliver`](super::Effect::Deliver) has one for each caller.
+/// [`Effect::Deliver`](super::Effect::Deliver) has one for each request.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ToolResult {
     /// The ID of the answered tool call.

@@ -5,14 +5,14 @@ use super::size;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Overhead in bytes of a discarded tool call's ID in the saved state of the machine.
+/// Overhead in bytes of a discarded tool call's ID in the saved state machine of an agent run.
 const FORGOTTEN_ID_BYTES: usize = 1;
 
-/// All tool calls of one agent run. Linear searches are fast enough because the machine limits the number of calls.
+/// All tool calls of one agent run. Linear searches are fast enough because the state machine limits the number of calls.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Calls {
-    /// The tool calls of the run that the machine still stores. Unanswered calls are in request order, answered calls in the order of their
-    /// answers.
+    /// The tool calls of the agent run that the state machine still stores. Unanswered calls are in request order, answered calls in the
+    /// order of their answers.
     known: Vec<CallRecord>,
     /// The IDs of tool calls that were answered and then discarded to save memory.
     forgotten: BTreeSet<CallId>,

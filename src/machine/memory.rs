@@ -43,7 +43,8 @@ impl Machine {
         (bytes <= limits.item_bytes && self.free_memory(bytes)).then_some(action)
     }
 
-    /// Returns the JSON in its stored form, or `None` if the JSON exceeds a limit or the machine has no memory left for it.
+    /// Returns a JSON value in the canonical form that the state machine stores, or `None` if the value exceeds a size or memory
+    /// limit.
     pub(super) fn stored_json(&mut self, json: &Json) -> Option<Json> {
         let json = size::stored_form(json, &self.policy.limits)?;
         self.free_memory(json.size()).then_some(json)

@@ -5,7 +5,7 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Overhead of each output in a saved machine, in bytes.
+/// Overhead in bytes of each output in the saved state machine of an agent run.
 const OUTPUT_BYTES: usize = 96;
 
 /// The outputs of an agent run, by the name of the tool that submits each output.

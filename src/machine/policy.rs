@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-/// The settings of a [`Machine`](super::Machine): delivery, suspension, outputs and limits. Saved with the machine.
+/// The settings of an agent run's state machine ([`Machine`](super::Machine)): result delivery, suspension, outputs and limits. Saved with
+/// the state machine.
 ///
 /// Start with [`batch`](Self::batch) or [`each`](Self::each). A policy cannot change after
 /// [`Machine::new`](super::Machine::new).
@@ -29,7 +30,7 @@ pub struct Policy {
     pub slots: Vec<Slot>,
     /// The maximum number of reminders to an agent that completes without a required output. Defaults to 1.
     pub reminders: u32,
-    /// The limits on the tool calls and the memory of the machine.
+    /// The limits on the tool calls of the agent run and on the memory of its state machine.
     pub limits: MachineLimits,
 }
 
@@ -82,7 +83,7 @@ impl Policy {
         self
     }
 
-    /// Adds a slot for an output of the run.
+    /// Adds an output that the agent submits by calling a certain tool.
     ///
     /// Call it once for each output.
     ///
@@ -114,7 +115,7 @@ impl Policy {
         self
     }
 
-    /// Sets the limits on the tool calls and the memory of the machine.
+    /// Sets the limits on the tool calls of the agent run and on the memory of its state machine.
     ///
     /// Defaults to [`MachineLimits::default`].
     #[must_use]
@@ -146,7 +147,7 @@ pub enum ResultDelivery {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Siblings {
-    /// Executing tool calls continue when another call is deferred, and the machine stores their results.
+    /// Executing tool calls continue when another call is deferred, and the state machine stores their results.
     ///
     /// Use it for tools that cannot be cancelled.
     #[default]
@@ -204,10 +205,10 @@ impl Slot {
     }
 }
 
-/// Limits on the tool calls and the memory of a [`Machine`](super::Machine). A call or result over a limit becomes an error result for the
-/// model.
+/// Limits on the tool calls of an agent run and on the memory of its state machine ([`Machine`](super::Machine)). A call or result over a
+/// limit becomes an error result for the model.
 ///
-/// With the defaults, a saved machine stays below a store's limits of 1 MiB and 64 levels of JSON.
+/// With the defaults, a saved state machine stays below a store's limits of 1 MiB and 64 levels of JSON.
 ///
 /// ```
 /// use universal_executor::machine::{MachineLimits, Policy};
@@ -230,17 +231,17 @@ pub struct MachineLimits {
     pub callers: usize,
     /// Maximum size of one tool call, result or output in bytes of JSON. Defaults to 128 KiB.
     pub item_bytes: usize,
-    /// Maximum size in bytes of the answered tool calls that are retained to answer a resent call. Defaults to 256 KiB.
-    /// Over the limit, the machine forgets the calls that were answered first. A forgotten call is answered `forgotten`
-    /// and never executed again. The last answer is always retained.
+    /// Maximum size in bytes of the answered tool calls that are retained to answer a resent call. Defaults to 256 KiB. Over the limit,
+    /// the state machine forgets the calls that were answered first. A forgotten call is answered `forgotten` and never executed again.
+    /// The last answer is always retained.
     pub answered_bytes: usize,
-    /// Maximum size of the saved machine without its policy, in bytes. Defaults to 768 KiB.
+    /// Maximum size in bytes of the saved state machine of an agent run, without its policy. Defaults to 768 KiB.
     pub bytes: usize,
 }
 
 impl MachineLimits {
-    /// Maximum nesting depth of the arguments, results and outputs of tool calls. A store accepts 64 levels, and the machine itself needs
-    /// some.
+    /// Maximum nesting depth of the arguments, results and outputs of tool calls. A store accepts 64 levels, and the saved state machine
+    /// itself needs some.
     pub const DEPTH: usize = 48;
 }
 

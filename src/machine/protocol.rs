@@ -3,7 +3,7 @@ use super::id::{CallId, RunId};
 use crate::model::Json;
 use serde::{Deserialize, Serialize};
 
-/// An event of an agent run for the state machine, with the run's ID. Recorded inputs can be replayed.
+/// Input of an agent run's state machine: an event of the run, and the run's ID. Recorded inputs can be replayed.
 ///
 /// A driver creates one input for each event, and passes it to
 /// [`Machine::step`](super::Machine::step). An input for another run is reported and changes
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 pub struct Input {
     /// The ID of the run that the event belongs to.
     pub run: RunId,
-    /// The event of the run.
+    /// The event that happened in the agent run.
     pub signal: Signal,
 }
 
 impl Input {
-    /// Creates an input of the machine for the agent run `run`.
+    /// Creates an input of the state machine of the agent run `run`.
     #[must_use]
     pub fn new(run: &RunId, signal: Signal) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl Input {
     }
 }
 
-/// An event in an agent run that a driver reports to the machine.
+/// An event in an agent run, reported to the run's state machine by the program that drives it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
@@ -35,8 +35,8 @@ pub enum Signal {
     ToolCallReceived {
         /// The requested tool call.
         call: MachineCall,
-        /// If `true`, the turn has more tool calls, and no batch is delivered until the turn's last call is received. Without this flag, a
-        /// tool that finishes before the next call is received would split the turn. Has no effect under
+        /// If `true`, the model's turn has more tool calls, and no results of the turn are delivered until its last call is received.
+        /// Without this flag, a tool that finishes before the next call is received would split the turn. Has no effect under
         /// [`ResultDelivery::Each`](super::ResultDelivery::Each).
         more: bool,
     },
@@ -72,19 +72,20 @@ pub enum Signal {
     Cancel,
 }
 
-/// An action that the machine requests from its driver. The driver carries out the effects of one step in order.
+/// An action that the state machine of an agent run requests from the program that drives it. The effects of one step must be carried out
+/// in order.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// The execution of this tool call, after which the driver sends [`Signal::ToolCallFinished`].
-    /// [`Machine::step`](super::Machine::step) returns this effect at most once per call.
+    /// The execution of this tool call. After it, the driver sends [`Signal::ToolCallFinished`]. [`Machine::step`](super::Machine::step)
+    /// returns this effect at most once per call.
     ///
-    /// Save the machine before the execution. [`Machine::outstanding`](super::Machine::outstanding)
-    /// returns the call again after a crash.
+    /// Save the state machine before the execution. [`Machine::outstanding`](super::Machine::outstanding) returns the call again after a
+    /// crash.
     Execute(MachineCall),
-    /// The delivery of these answers to the callers of tool calls. Each item is for one caller, so a call that was sent twice appears
-    /// twice. An answer from the step that received a call belongs to the sender of that call. An answer from a later step is the same for
-    /// all callers that wait for the call.
+    /// The delivery of these answers to the agent, which requested the tool calls. Each item is for one caller (one request for a call),
+    /// so a call that was sent twice appears twice. An answer from the step that received a call belongs to the sender of that call. An
+    /// answer from a later step is the same for all callers that wait for the call.
     Deliver(Vec<ToolResult>),
     /// A request for the answer of a deferred tool call. The driver sends the answer as [`Signal::DeferredResolved`].
     Defer {
@@ -105,7 +106,7 @@ pub enum Effect {
     ///
     /// It is the last effect of the run, apart from later reports and answers to late callers.
     Finish(Exit),
-    /// The report of an unexpected input that changed nothing, for logs or monitoring.
+    /// The report, for logs or monitoring, of an unexpected input that changed nothing in the state machine.
     ///
     /// Log it. No action is necessary, except for [`MachineAnomaly::StaleRun`].
     Report(MachineAnomaly),
@@ -144,16 +145,16 @@ pub enum Exit {
 #[serde(rename_all = "snake_case")]
 pub enum MachineAnomaly {
     /// The input reports the outcome of an unknown or queued tool call, or the answer of an unknown tool call. A call is unknown if the
-    /// machine accepted no call with this ID.
+    /// state machine accepted no call with this ID.
     UnknownCall {
-        /// The call ID in the input.
+        /// The tool call ID in the unexpected input of the state machine.
         call_id: CallId,
     },
     /// The input reports the outcome of a tool call that was already deferred, or the outcome or answer of an answered tool call.
     ///
     /// The machine ignores the result.
     DuplicateCompletion {
-        /// The ID of the tool call in the input.
+        /// The ID of the tool call in the unexpected input of the state machine.
         call_id: CallId,
     },
     /// A tool call arrived with the ID of an earlier call, but with another tool or other arguments. Its caller receives an error result.
@@ -165,14 +166,14 @@ pub enum MachineAnomaly {
     ///
     /// If the call is deferred, send the answer again after its [`Effect::Defer`].
     NotDeferred {
-        /// The ID of the pending tool call in the input.
+        /// The ID of the pending tool call in the unexpected input of the state machine.
         call_id: CallId,
     },
     /// The input arrived after the end of the agent run. If the input is a call, its caller receives `cancelled`.
     AfterTerminal,
-    /// The input belongs to another agent run. The machine answers no caller, so the driver must answer the caller of a stale call.
+    /// The input belongs to another agent run. The state machine answers no caller, so the driver must answer the caller of a stale call.
     StaleRun {
-        /// The run ID in the input.
+        /// The run ID in the unexpected input, which is not the ID of the state machine's run.
         run: RunId,
     },
 }

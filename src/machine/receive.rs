@@ -106,7 +106,8 @@ impl Machine {
     }
 }
 
-/// Returns a tool call in its stored form, or a refusal if its arguments are unreadable or over a limit.
+/// Returns a tool call with its arguments in canonical form, or a refusal if the arguments are
+/// unreadable or over a limit.
 fn stored_call(call: MachineCall, limits: &MachineLimits) -> Result<MachineCall, Refusal> {
     let limit = limits.item_bytes;
     let arguments = match call.arguments {

@@ -1,6 +1,7 @@
 use super::call::Answer;
 
-/// A reason why the machine answers a tool call itself, with an error. Messages contain no call content and stay below 400 bytes.
+/// A reason why the state machine of an agent run answers a tool call itself, with an error. Messages contain no call content and
+/// stay below 400 bytes.
 #[derive(Debug)]
 pub(super) enum Refusal {
     AlreadyReported,

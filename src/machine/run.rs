@@ -51,7 +51,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates a machine for a new agent run without tool calls.
+    /// Creates the state machine of a new agent run, without tool calls.
     ///
     /// The run ID must be unique, because the machine ignores inputs with another ID.
     #[must_use]
@@ -74,7 +74,7 @@ impl Machine {
         &self.run
     }
 
-    /// Returns the settings of the machine.
+    /// Returns the settings of the state machine: result delivery, suspension, outputs and limits.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -109,7 +109,8 @@ impl Machine {
         self.calls.answered()
     }
 
-    /// Returns the tool call ID of each caller that waits for an answer, in order of arrival, also for resent and refused calls.
+    /// Returns the tool call ID of each request that waits for an answer, in order of arrival. Resent and refused calls are
+    /// included.
     ///
     /// The callers of a delivered batch are included until the next signal of the agent. A driver that was interrupted while
     /// it passed on the calls of a turn continues with the first call that is not in this list.
@@ -165,8 +166,8 @@ impl Machine {
         }
     }
 
-    /// Returns the effects that the driver must repeat after a restart: effects of [`step`](Self::step) that the driver may not have
-    /// carried out. This method changes nothing and may be called repeatedly.
+    /// Returns the actions to repeat after a restart: effects of [`step`](Self::step) that the driver may not have carried out. This
+    /// method changes nothing and may be called repeatedly.
     ///
     /// - `CancelCall` for each call that was cancelled while it executed, unless the call is forgotten.
     /// - `Execute` for each executing call. The driver decides if a tool may run twice. The run ID and the call ID form an

@@ -1,4 +1,4 @@
-//! Sizes of the parts of a saved machine, in bytes of JSON.
+//! Sizes in bytes of JSON of tool calls, answers and deferrals in the saved state machine of an agent run.
 
 use super::call::{Answer, Deferral, MachineCall, ToolArguments};
 use super::policy::MachineLimits;
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Overhead of a tool call in a saved machine, in bytes: field names, and space for a refusal.
 const CALL_BYTES: usize = 448;
 
-/// Overhead of a call's deferral in a saved machine, in bytes.
+/// Overhead in bytes of a deferred tool call in the saved state machine of an agent run.
 const DEFERRAL_BYTES: usize = 96;
 
 /// Returns the size of `text` as a JSON string, in bytes.
@@ -45,8 +45,8 @@ pub(super) fn of_deferral(deferral: &Deferral) -> usize {
     content.saturating_add(DEFERRAL_BYTES)
 }
 
-/// Returns the JSON in the canonical form of stores, so that comparisons have the same result before and after a restart. Returns `None` if
-/// the JSON is larger or deeper than the limits.
+/// Returns a JSON value in the canonical form in which stores save it, so that comparisons have the same result before and after a restart.
+/// Returns `None` if the value is larger or deeper than the limits.
 pub(super) fn stored_form(json: &Json, limits: &MachineLimits) -> Option<Json> {
     let json = json.canonical(limits.item_bytes).ok()?;
     is_within(&json, MachineLimits::DEPTH).then_some(json)

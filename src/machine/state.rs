@@ -23,7 +23,8 @@ pub enum State {
     Suspended {
         /// The deferred tool call that the run waits for. Only this call can be resolved.
         deferred: DeferredCall,
-        /// Tool calls that were deferred later, in order. Each becomes `deferred` once the call before it is resolved.
+        /// Tool calls that were deferred while the run was already suspended, in order. Each becomes `deferred` once
+        /// the call before it is resolved.
         behind: VecDeque<DeferredCall>,
     },
     /// The agent finished on its own, without an error or a cancellation.

@@ -13,10 +13,10 @@ use std::mem;
 const ERROR_BYTES: usize = 4_096;
 
 impl Machine {
-    /// Applies one input to the machine and returns the effects for the driver, in order.
+    /// Applies one input to the state machine and returns the actions that the calling program must carry out, in order.
     ///
-    /// This method never fails. An unexpected input returns an [`Effect::Report`], and a call that cannot be accepted is
-    /// answered with an error result. Save the machine before you carry out the effects.
+    /// This method never fails. An unexpected input returns an [`Effect::Report`], and a call that cannot be accepted is answered
+    /// with an error result. Save the state machine before you carry out the effects.
     ///
     /// # Examples
     /// ```
@@ -175,7 +175,7 @@ impl Machine {
         }
     }
 
-    /// Clears the delivered batch of answers and the reminder to the agent. A signal from the agent proves that both arrived.
+    /// Clears the delivered tool call answers and the reminder to the agent. A signal from the agent proves that both arrived.
     pub(super) fn confirm_delivery(&mut self) {
         self.turn.confirm_delivery();
         self.reminding = false;

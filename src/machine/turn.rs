@@ -5,10 +5,11 @@ use super::policy::ResultDelivery;
 use super::size;
 use serde::{Deserialize, Serialize};
 
-/// Size in bytes of a waiting caller's record, without the call ID and without a refusal.
+/// Size in bytes of the saved record of a request that waits for a tool call's answer. Excludes the call ID and an error that refuses the
+/// call.
 const CALLER_BYTES: usize = 64;
 
-/// Maximum size in bytes of the refusal in a waiting caller's record.
+/// Maximum size in bytes of the error that refuses a tool call, in the saved record of a request that waits for the answer.
 const REFUSAL_BYTES: usize = 448;
 
 /// The callers that wait for answers of tool calls, in order of arrival. A call that was sent twice has two callers.
@@ -17,21 +18,21 @@ pub(super) struct Turn {
     callers: Vec<Caller>,
     /// If `true`, more tool calls of this turn follow.
     open: bool,
-    /// If `true`, the batch of answers was delivered. The callers remain until the next signal of the agent, so that a restarted
-    /// worker can deliver the batch again.
+    /// If `true`, the tool call answers of the turn were delivered together. The callers remain until the next signal of the agent, so
+    /// that a restarted worker can deliver the answers again.
     delivered: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Caller {
     pub(super) call_id: CallId,
-    /// The refusal that only this caller of the tool call receives. `None` if the caller receives the same answer as the other callers of
+    /// The error that refuses the tool call for this caller only. `None` if the caller receives the same answer as the other callers of
     /// the tool call.
     pub(super) own: Option<Answer>,
 }
 
 impl Caller {
-    /// Returns the maximum size in bytes of the record of a caller that waits for this tool call.
+    /// Returns the maximum size in bytes of the saved record of a caller that waits for the answer of this tool call.
     pub(super) fn max_bytes(call_id: &CallId) -> usize {
         CALLER_BYTES + REFUSAL_BYTES + size::of_text(call_id.as_str())
     }
@@ -55,7 +56,7 @@ impl Caller {
 }
 
 impl Turn {
-    /// Clears a delivered batch of answers. A signal from the agent proves that the batch arrived.
+    /// Clears the delivered tool call answers of a turn. A signal from the agent proves that the answers arrived.
     pub(super) fn confirm_delivery(&mut self) {
         if self.delivered {
             *self = Self::default();
@@ -111,7 +112,7 @@ impl Turn {
         }
     }
 
-    /// Returns the delivered batch of answers while its arrival is unconfirmed, else an empty list.
+    /// Returns the delivered tool call answers of the turn while their arrival is unconfirmed, else an empty list.
     pub(super) fn delivered(&self, calls: &Calls) -> Vec<ToolResult> {
         if self.delivered {
             self.answers(calls).flatten().collect()

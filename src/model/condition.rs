@@ -45,10 +45,11 @@ pub struct Condition {
     compiled: Result<Arc<CompiledCondition>, ConditionError>,
 }
 
-/// A breadcrumb's context as conditions read it. Implemented for parsed values, JSON payloads and unreadable contexts.
+/// A breadcrumb's context on which conditions are evaluated. Implemented for parsed values, JSON payloads and unreadable
+/// contexts.
 pub(super) trait ConditionContext {
-    /// Returns `true` if the context is available, so that a condition on it holds or does not hold. If `false`, the context counts as
-    /// missing.
+    /// Returns `true` if the context is available, so that conditions on the context can be decided. If `false`, the context
+    /// counts as missing.
     fn is_available(&self) -> bool;
 
     /// Returns `true` if `check` holds for a node that `path` selects in the context. Returns `None` if the evaluation of the path fails or

@@ -71,7 +71,7 @@ pub enum DefinitionProblem {
     /// Use the line and the column of `reason` to find the mistake.
     #[error("the JSON of the subscriptions is not valid: {reason}")]
     NotJson {
-        /// Message of the JSON parser, with line and column.
+        /// Message of the JSON parser about the definition text, with line and column.
         reason: String,
     },
     /// The definition nests deeper than 64 levels.
@@ -94,7 +94,7 @@ pub enum DefinitionProblem {
     /// Write the value that `expected` describes.
     #[error("the value must be {expected}, not {found}")]
     Shape {
-        /// Description of a valid value for the field.
+        /// Description of a valid value for the field of the definition.
         expected: &'static str,
         /// The invalid value in the definition, shortened.
         found: String,
@@ -104,7 +104,7 @@ pub enum DefinitionProblem {
     /// Add the field, such as `role`, which every subscription needs by default.
     #[error("missing value; write {expected}")]
     Missing {
-        /// Description of a valid value for the field.
+        /// Description of a valid value for the missing field of the definition.
         expected: &'static str,
     },
     /// A subscription has an unknown field, and the definition is read in [strict](DefinitionOptions::strict) mode.
@@ -118,16 +118,16 @@ pub enum DefinitionProblem {
     /// A field of a subscription is both inside and outside of its `selector`.
     #[error("the field is both inside and outside of \"selector\"; remove one of the two")]
     Twice,
-    /// The value of a field is not one of the field's known names, such as `trigger` for a role.
+    /// The value of a definition field is not one of the field's known names, such as `trigger` for a role.
     ///
     /// The nearest name is in the message if one is close.
     #[error("unknown value {value:?}{}", instead(*nearest, known))]
     Unknown {
         /// The unknown name in the definition.
         value: String,
-        /// The known name that is closest to the unknown name.
+        /// The known name that is closest to the unknown name in the definition, or `None` if no name is close.
         nearest: Option<&'static str>,
-        /// All names that the field accepts.
+        /// All names that the field of the definition accepts.
         known: Vec<&'static str>,
     },
     /// A condition of the definition does not compile.
@@ -153,7 +153,7 @@ pub enum DefinitionProblem {
         "{count} {what} in one definition where at most {most} are allowed; merge them or split the definition"
     )]
     TooMany {
-        /// The name of the parts that exceed their limit: `subscriptions`, `conditions` or `regular expressions`.
+        /// The kind of definition items that exceed their limit: `subscriptions`, `conditions` or `regular expressions`.
         what: &'static str,
         /// The number of subscriptions, conditions or regular expressions in the definition.
         count: usize,
@@ -227,7 +227,7 @@ impl DefinitionError {
         &self.field
     }
 
-    /// Returns the reason why the field is invalid.
+    /// Returns the reason why the field of the subscription or the definition is invalid.
     #[must_use]
     pub fn problem(&self) -> &DefinitionProblem {
         &self.problem
@@ -346,7 +346,8 @@ impl SubscriptionWarning {
         subscription.join(&self.detail.field)
     }
 
-    /// Returns the warning as a finding, which is an error in strict mode if the field does not exist.
+    /// Converts the warning to a problem of the definition: an error if the field is unknown and strict mode is on, otherwise a
+    /// warning.
     #[cfg(feature = "workflows")]
     pub(crate) fn finding(&self, definition: &Value, is_strict: bool) -> Finding {
         let path = self.path(definition);

@@ -34,7 +34,7 @@ pub enum DefinitionPathPart {
 }
 
 impl DefinitionPath {
-    /// Returns the parts of the path, from the root of the definition. Empty for the definition itself.
+    /// Returns the parts of a definition path, from the root of the definition. Empty for the definition itself.
     #[must_use]
     pub fn parts(&self) -> &[DefinitionPathPart] {
         &self.0
@@ -48,7 +48,7 @@ impl DefinitionPath {
         self.with_part(DefinitionPathPart::Item(at))
     }
 
-    /// Returns this path followed by a path in text form, for example `context_match[0].path`.
+    /// Returns this definition path followed by a path in text form, for example `context_match[0].path`.
     /// [`DefinitionError::field`](super::DefinitionError::field) returns paths in this form.
     pub(crate) fn join(&self, written: &str) -> Self {
         let mut joined = self.clone();
@@ -104,7 +104,7 @@ impl fmt::Display for DefinitionPath {
 }
 
 impl Serialize for DefinitionPath {
-    /// Serializes the path as a string in its [`Display`](fmt::Display) form. An empty path becomes an empty string.
+    /// Serializes the definition path as a string in its [`Display`](fmt::Display) form. An empty path becomes an empty string.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.is_empty() {
             true => serializer.serialize_str(""),
@@ -131,7 +131,7 @@ pub struct Position {
 }
 
 impl fmt::Display for Position {
-    /// Writes `flow.yaml:12:3`, or `line 12 column 3` without a file.
+    /// Writes the position in a definition text, as `flow.yaml:12:3`, or as `line 12 column 3` without a file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = (self.line, self.column);
         match &self.file {

@@ -144,8 +144,9 @@ impl Event {
         Self::of(EventKind::Deleted, tombstone)
     }
 
-    /// Returns the kind of change by the breadcrumb's version, independent of the name that the event source uses. A creation or update of
-    /// version 1 is [`EventKind::Created`], although an RCRT server sends the type `breadcrumb.updated`.
+    /// Returns the kind of the event, with creations and updates distinguished by the breadcrumb's version instead of the event
+    /// source's name. A creation or update of version 1 is [`EventKind::Created`], although an RCRT server sends the type
+    /// `breadcrumb.updated`.
     ///
     /// Routing uses this kind. A program that handles events itself should use it too.
     #[must_use]

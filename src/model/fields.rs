@@ -123,8 +123,8 @@ fn snake_case(name: &str) -> String {
     snake
 }
 
-/// Returns the number of words that the longer of two field names has more than the shorter one. Returns `None` if the longer name lacks a
-/// word of the shorter name.
+/// Returns the difference between the word counts of two field names. Returns `None` if the longer name lacks a word of the
+/// shorter name.
 fn different_words(left: &str, right: &str) -> Option<usize> {
     let words = |name: &str| {
         let words = name.split('_').filter(|word| word.len() > 2);

@@ -1,4 +1,4 @@
-//! Problems of definitions, each with its path and position.
+//! Errors and warnings about definitions, each with its path and its line and column.
 
 use super::definition_path::{DefinitionPath, Position};
 use serde::Serialize;
@@ -11,14 +11,14 @@ use std::fmt;
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The effect of the problem on the definition: a warning or an error.
+    /// The severity of the definition's problem: a warning or an error.
     pub severity: Severity,
     /// The path of the value with the problem in the definition.
     pub path: DefinitionPath,
     /// The line and column of the value with the problem, if the definition was read from text.
     #[serde(flatten)]
     pub position: Option<Position>,
-    /// The problem in one sentence, with the nearest valid name if there is one.
+    /// The problem of the definition in one sentence, with the nearest valid name if there is one.
     pub message: String,
 }
 
@@ -65,8 +65,8 @@ impl Finding {
 }
 
 impl fmt::Display for Finding {
-    /// Writes the position, the path and the message of the finding, for example `line 3 column 5: tools: unknown field`. Absent parts are
-    /// omitted.
+    /// Writes the line and column, the path and the message of a definition's problem, for example `line 3 column 5: tools:
+    /// unknown field`. Absent parts are omitted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(position) = &self.position {
             write!(f, "{position}: ")?;
@@ -78,17 +78,17 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings about one definition, up to a maximum number.
+/// Errors and warnings about one definition, up to a maximum number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     found: Vec<Finding>,
     omitted: usize,
-    /// The first error of the definition. It is stored even if the list of findings already had its maximum length.
+    /// The first error of the definition. It is stored even if the list of errors and warnings already had its maximum length.
     error: Option<Box<Finding>>,
 }
 
 impl Findings {
-    /// The maximum number of findings about one definition.
+    /// The maximum number of errors and warnings about one definition.
     pub(crate) const MAX: usize = 100;
 
     pub(crate) fn push(&mut self, finding: Finding) {
@@ -111,7 +111,7 @@ impl Findings {
         self.error.as_deref()
     }
 
-    /// Returns the findings about the definition. If findings were omitted, a last finding has their number.
+    /// Returns the errors and warnings about the definition. If some were omitted, a last item has their number.
     pub(crate) fn into_vec(mut self) -> Vec<Finding> {
         if self.omitted > 0 {
             let severity = match self.error {

@@ -52,8 +52,8 @@ struct Executor {
     subscriptions: Subscriptions,
 }
 
-/// Entry of the index for one subscription: the executor and the ballot. The ballot contains the priority and the event kinds, which decide
-/// the route of an event.
+/// Entry of the subscription index: an executor, and the properties of one of its subscriptions that decide an event's effect on
+/// the executor.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct SubscriptionEntry {
     executor: usize,
@@ -114,8 +114,8 @@ impl SubscriptionIndex {
         true
     }
 
-    /// Returns the IDs of the executors with a matching subscription, in ascending order, each with its route. The routes are never
-    /// [`Route::Unmatched`].
+    /// Returns the IDs of the executors with a subscription that matches an event, in ascending order, each with the event's
+    /// effect. The effects are never [`Route::Unmatched`].
     ///
     /// An executor with [`Route::NeedsContext`] needs a read of the breadcrumb and
     /// [`Subscriptions::route_breadcrumb`].

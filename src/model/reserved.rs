@@ -29,7 +29,7 @@ pub(crate) const CHAT_SESSION: &str = "chat.session.v1";
 /// Schema name of the events of a chat turn.
 pub(crate) const CHAT_TURN: &str = "chat.turn.v1";
 
-/// Prefix of the tag with the session of a breadcrumb.
+/// Prefix of the tag that names the chat session to which a breadcrumb belongs.
 pub(crate) const SESSION_TAG: &str = "session:";
 
 /// Prefix of the tag that a run's request to a tool, agent or person shares with the answers.

@@ -198,8 +198,8 @@ impl Subscriptions {
             .filter(|subscription| subscription.role == Role::Context)
     }
 
-    /// Returns the effect of an event on the executor with these subscriptions. The order of the subscriptions decides only between
-    /// triggers with the same priority.
+    /// Returns the effect of an event on the executor with these subscriptions. The order of the subscriptions decides only
+    /// between triggers with the same priority.
     ///
     /// The method reads no store. Test the result [`Route::NeedsContext`] with
     /// [`route_breadcrumb`](Self::route_breadcrumb).
@@ -318,7 +318,7 @@ impl Subscriptions {
     }
 }
 
-/// The parts of a subscription that decide the route if its selector matches.
+/// The properties of a subscription that decide an event's effect on the executor, once the selector matches.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct RouteCandidate {
     subscription: usize,
@@ -350,8 +350,8 @@ const fn bit(kind: EventKind) -> u8 {
     1 << kind as u8
 }
 
-/// Intermediate result of computing the route of an event from the subscriptions with matching selectors. The subscriptions can be added in
-/// any order.
+/// Intermediate effect of an event on an executor, computed from the subscriptions with matching selectors. The subscriptions can
+/// be added in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RouteBuilder {
     /// Priority and index of the best matching trigger subscription so far.

@@ -33,8 +33,8 @@ pub(super) struct SelectorFields {
     pub(super) any_tags: Option<Vec<String>>,
     pub(super) all_tags: Vec<String>,
     pub(super) conditions: Vec<Condition>,
-    /// The number of searching conditions in the whole definition: conditions whose path has more than names and indexes. The number stays
-    /// 0 if all of these conditions belong to this selector.
+    /// The number of conditions in the whole definition whose JSONPath needs a search, because it has more than names and
+    /// indexes. The number stays 0 if all of these conditions belong to this selector.
     definition_search_count: usize,
 }
 
@@ -214,22 +214,23 @@ impl Selector {
         &self.0.conditions
     }
 
-    /// Returns the number of this selector's conditions whose path has more than names and indexes.
+    /// Returns the number of this selector's conditions whose JSONPath needs a search, because it has more than names and
+    /// indexes.
     pub(super) fn search_count(&self) -> usize {
         let conditions = self.0.conditions.iter();
         conditions.filter_map(Condition::search_path).count()
     }
 
-    /// Sets the number of searching conditions in the whole definition. Each of these conditions gets an equal share of the maximum number
-    /// of search steps.
+    /// Sets the number of conditions in the whole definition whose JSONPath needs a search. Each of these conditions gets an
+    /// equal share of the maximum number of search steps.
     pub(super) fn set_search_count(&mut self, search_count: usize) {
         if search_count > self.search_count() {
             Arc::make_mut(&mut self.0).definition_search_count = search_count;
         }
     }
 
-    /// Returns the maximum number of steps that one condition may take to search the context. A fixed share
-    /// makes the result independent of the order in which conditions are evaluated.
+    /// Returns the maximum number of steps that one condition of the selector may take to search a context. A fixed share makes
+    /// the result independent of the order in which conditions are evaluated.
     pub(super) fn search_limit(&self) -> usize {
         MAX_SEARCH_STEPS
             / self

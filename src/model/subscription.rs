@@ -44,8 +44,8 @@ pub struct Subscription {
     /// breadcrumbs that have all tags of the trigger with these prefixes. It fetches nothing unless the trigger has a tag with each prefix.
     /// Ignored on a trigger.
     pub scope: Vec<String>,
-    /// The priority of the subscription: a higher number goes first. If several trigger subscriptions match, the one with the highest
-    /// priority is used. If a context exceeds its maximum size, items with the lowest priority are omitted first. Defaults to 0.
+    /// The priority of the subscription: of several matching triggers, the one with the highest number is used. If a context
+    /// exceeds its maximum size, items with the lowest priority are omitted first. Defaults to 0.
     ///
     /// Between triggers of the same priority, the first one is used.
     pub priority: i64,

@@ -43,7 +43,7 @@ const MAX_CHANGED_BYTES: usize = 64 << 10;
 /// a breadcrumb, because the saved state of a run nests them deeper.
 const MAX_CHANGED_DEPTH: usize = MAX_DEPTH - 16;
 
-/// Returns the breadcrumb of a person's answer, with the request ID of the question.
+/// Creates the breadcrumb of a person's answer, with the request ID of the question.
 pub(crate) fn response(request_id: &str, by: &str, mut context: Value) -> NewBreadcrumb {
     if let Value::Object(fields) = &mut context {
         fields.insert("request_id".to_owned(), request_id.into());
@@ -102,14 +102,14 @@ fn is_permitted(response: &Breadcrumb, people: &People) -> bool {
     people.list_without(is_in).is_none()
 }
 
-/// Tool call arguments in a person's approval, and the question's rules for the people who change the arguments.
+/// Tool call arguments in a person's approval, with the approval rules that decide whether this person may change them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change<'c> {
     /// The tool call arguments in the person's approval.
     pub(crate) arguments: &'c Value,
     /// If `true`, the approval and the question have the same tool call arguments.
     pub(crate) is_same: bool,
-    /// The rules for the people who change the tool call arguments.
+    /// The approval rules for the right to change the tool call arguments in an approval.
     pub(crate) rules: &'c [Approval],
     /// The creation time of the question. `None` if the time is unknown, so that the time of a rule counts as expired.
     pub(crate) asked_at: Option<Timestamp>,

@@ -1,5 +1,5 @@
-//! Search of the store for breadcrumbs that answer pending `Runtime::wait_for` calls and suspended runs. The search is needed if an
-//! event did not reach this worker: the source delivered it to another worker, or the runtime takes no events.
+//! Search of the store for breadcrumbs that answer open `wait_for` calls or wake suspended runs. The search is needed if an event did not
+//! reach this worker: the source delivered it to another worker, or the runtime takes no events.
 
 use super::position::Range;
 use super::shared::Shared;
@@ -11,16 +11,16 @@ use crate::model::{Breadcrumb, Event, Timestamp};
 use crate::store::StoreError;
 use std::sync::Arc;
 
-/// The receivers of the breadcrumbs that a search of the store finds: suspended runs, and open calls of `Runtime::wait_for`.
+/// The receivers of the breadcrumbs that a search of the store finds: suspended runs, and open `wait_for` calls.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AnswerRecipients {
-    /// Only suspended runs receive the breadcrumbs. The search covers a time before the open `Runtime::wait_for` calls began.
+    /// Only suspended runs receive the breadcrumbs. The search covers a time before the open `wait_for` calls began.
     Suspended,
     WaitsAndSuspended,
 }
 
-/// Passes each breadcrumb committed after a time to the waits and suspended runs that wait for it, oldest first. Returns the time of the
-/// newest breadcrumb.
+/// Passes each breadcrumb committed after a time to the open `wait_for` calls and suspended runs that wait for it, oldest first. Returns
+/// the time of the newest breadcrumb.
 pub(super) async fn search(
     shared: &Shared,
     store_context: &StoreContext,
@@ -52,7 +52,7 @@ pub(super) async fn search_from_oldest(
     }
 }
 
-/// Receiver of the pages of a search, which matches each breadcrumb against the open waits and the suspended runs.
+/// Receiver of the pages of a search, which matches each breadcrumb against the open `wait_for` calls and the suspended runs.
 struct AnswerMatcher<'s> {
     shared: &'s Shared,
     store_context: &'s StoreContext,

@@ -55,7 +55,7 @@ pub struct Due {
     /// Number of due runs, counted up to [`MOST_COUNTED`](Self::MOST_COUNTED). A run that waits for an earlier run with
     /// the same ordering key counts too, and so does a run of a lost worker once its lease has expired.
     pub due: usize,
-    /// Time for which the oldest due run could have been claimed, by the store's clock. `None` without due runs.
+    /// Time since the oldest due run became due, by the store's clock. `None` without due runs.
     ///
     /// Use it for an alert: it increases for as long as work waits.
     pub oldest: Option<Duration>,

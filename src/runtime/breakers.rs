@@ -26,7 +26,7 @@ pub struct OpenBreaker {
     pub executor: Arc<str>,
     /// The number of different triggers of the executor that failed since the last success, counted up to 1,000.
     pub failing_triggers: usize,
-    /// The error code of the executor's last failed attempt, or the outcome of that attempt's run if the attempt ended the run.
+    /// The error code of the executor's last failed attempt, or the outcome of the run, such as `failed`, if this attempt ended the run.
     pub last_error: &'static str,
     /// The duration until the executor's next probe may start. A probe is the retry of one failed run. Zero if the probe is due or running.
     ///

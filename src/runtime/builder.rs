@@ -300,9 +300,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum age of the breadcrumbs that the runtime checks at the start of an executor without a saved position. Applies if the
-    /// source can lose events without reporting the loss and [`start_at`](Self::start_at) is not [`StartAt::Now`]. Defaults to one hour.
-    /// The minimum is one minute. An `INFO` line reports the time before which breadcrumbs are skipped.
+    /// Sets the maximum age of the triggers that the runtime searches for when an executor without a saved position starts. The setting
+    /// applies if the source can lose events without reporting the loss and [`start_at`](Self::start_at) is not [`StartAt::Now`]. Defaults
+    /// to one hour. The minimum is one minute. An `INFO` line reports the time before which breadcrumbs are skipped.
     ///
     /// Without a ledger, the position ends with the process. This limit then applies to the first start of each process, and only
     /// this check finds the runs that were in flight when a process died. In a store with
@@ -313,8 +313,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the interval between checks of the ledger for runs that are due because their lease or their wait has ended. Examples are the
-    /// run of a lost worker, and a question without an answer. Defaults to 5 s.
+    /// Sets the interval between checks of the run ledger for runs that are due because their lease or their wait has ended. Examples are
+    /// the run of a lost worker, and a question without an answer. Defaults to 5 s.
     ///
     /// Must be more than 0. A shorter interval finds such runs sooner, and costs more reads of the
     /// ledger by each worker. It is also the interval of the readiness checks in the log.
@@ -323,9 +323,10 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the interval between catch-up queries to the store. They find runs that other workers suspended. If the source can lose
-    /// events without reporting the loss, they also find everything committed since one minute before the saved position. This
-    /// is also the longest interval between two saves of the position. Defaults to 60 s.
+    /// Sets the interval between checks of the store for suspended runs and for breadcrumbs whose events did not arrive. A check finds
+    /// runs that other workers suspended. If the source can lose events without reporting the loss, a check also finds everything
+    /// committed since one minute before the saved position. This is also the longest interval between two saves of the position. Defaults
+    /// to 60 s.
     ///
     /// Must be more than 0. With the feature `metrics`, the gauges of the
     /// [backlog](Runtime::backlog) are updated at this interval.

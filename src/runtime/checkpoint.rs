@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The duration before the newest read commit that each sweep reads again, because a commit can become visible after a newer one.
+/// Length of the already read interval that each sweep of the store reads again, because a commit can become visible after a newer one.
 pub(super) const OVERLAP: Duration = Duration::from_secs(60);
 
 /// The position of the executors of one store: the triggers that they have read, and the sweep that is requested.
@@ -36,7 +36,7 @@ struct CheckpointState {
     missed_after: Option<Timestamp>,
     /// Counter of the changes that invalidate the reads of a running sweep: added executors and missed events.
     generation: u64,
-    /// The executors and the position of the last save in the ledger.
+    /// The executors and the read position that were last saved in the run ledger.
     last_save: Option<PositionSave>,
     sweeps: SweepState,
 }
@@ -144,8 +144,8 @@ impl Checkpoint {
         self.state().position.is_some()
     }
 
-    /// Returns the executors whose position is not loaded, and the commit time after which triggers count as new to all executors. `None`
-    /// until the position of the store is loaded.
+    /// Returns the executors whose read position is not loaded, and the commit time after which new executors start to read by default.
+    /// `None` until the position of the store is loaded.
     pub(super) fn added_executors(
         &self,
         executors: Vec<Arc<str>>,
@@ -187,12 +187,12 @@ impl Checkpoint {
         })
     }
 
-    /// Returns `true` if the last save in the ledger had these executors and this position.
+    /// Returns `true` if these executors and this read position are the ones that were last saved in the run ledger.
     pub(super) fn is_saved(&self, save: &PositionSave) -> bool {
         self.state().last_save.as_ref() == Some(save)
     }
 
-    /// Stores the executors and the position of the last save in the ledger.
+    /// Records the executors and the read position that were just saved in the run ledger.
     pub(super) fn note_saved(&self, save: PositionSave) {
         self.state().last_save = Some(save);
     }
@@ -229,8 +229,8 @@ impl Checkpoint {
         self.state().sweeps.is_requested = true;
     }
 
-    /// Starts the requested sweep of the store for triggers, and returns `true`. Returns `false` if no sweep is requested, or if the
-    /// position of the store's executors is not loaded.
+    /// Starts the requested sweep of the store for triggers and returns `true`, or returns `false` if no sweep is requested. Also returns
+    /// `false` if the position of the store's executors is not loaded.
     pub(super) fn begin_sweep(&self) -> bool {
         let mut state = self.state();
         let begins = state.position.is_some() && std::mem::take(&mut state.sweeps.is_requested);
@@ -298,8 +298,8 @@ impl Checkpoint {
         self.state().generation
     }
 
-    /// Records that the intake has received all triggers of a time interval. Returns `false` without an effect if an executor was added or
-    /// events were missed since the sweep started.
+    /// Records that the runtime has received all triggers of a time interval from a sweep of the store. Returns `false` without an effect
+    /// if an executor was added or events were missed since the sweep started.
     pub(super) fn mark_read(&self, range: Range, generation: u64) -> bool {
         let mut state = self.state();
         let counts = state.generation == generation;

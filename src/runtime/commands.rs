@@ -162,7 +162,7 @@ impl Runtime {
         Ok(resumed)
     }
 
-    /// Returns the context of the store on which an executor runs.
+    /// Returns the runtime's state for the store on which an executor runs.
     fn store_context_of(&self, executor: &str) -> Result<Arc<StoreContext>, RuntimeError> {
         let unknown = || RuntimeError::UnknownExecutor {
             id: executor.to_owned(),

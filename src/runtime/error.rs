@@ -128,8 +128,8 @@ pub enum RuntimeError {
         /// The builder method whose argument is zero, for example `concurrency`.
         setting: &'static str,
     },
-    /// The schema name of a function that creates executors has no part `def`, so agents without `can_spawn_agents` could write breadcrumbs
-    /// of this schema.
+    /// The name of a schema from whose breadcrumbs executors are created has no part `def`, so agents without `can_spawn_agents` could
+    /// write such breadcrumbs.
     #[cfg(feature = "agents")]
     #[error(
         "cannot create executors from breadcrumbs of schema {schema:?}, because no part of the name is \"def\"; use a schema name such \

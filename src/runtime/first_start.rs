@@ -29,7 +29,7 @@ impl FirstStart {
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Maximum count of the triggers that are too old for [`FirstStart::LastHour`], for one new executor.
+/// Maximum number of triggers too old for [`FirstStart::LastHour`] that are counted for one new executor.
 const MAX_COUNT: usize = 10_000;
 
 /// Returns the start of a runtime's first subscription: the oldest position of its executors. If no first start is set, or the event source
@@ -63,7 +63,7 @@ pub(super) async fn subscription_start(shared: &Shared) -> Result<StartAt, Sourc
     Ok(oldest.map_or(StartAt::Now, StartAt::Since))
 }
 
-/// Name of the operation that sets the start positions of executors, for an error of the store.
+/// Name of the operation that reads the start positions of executors, for the error message if the store fails.
 const START_OPERATION: &str = "read the start positions of the executors";
 
 /// Sets the start position of executors without a saved position. With [`FirstStart::LastHour`] and a durable ledger, fails if the store
@@ -133,8 +133,8 @@ async fn count_older(
     until: Timestamp,
 ) -> Result<usize, StoreError> {
     const PAGE: usize = 500;
-    /// Maximum number of pages that are read for each trigger. A page can contain breadcrumbs that are not counted, because the trigger
-    /// does not select their event kind.
+    /// Maximum number of pages of breadcrumbs that are read to count the old matches of one trigger subscription. A page can contain
+    /// breadcrumbs that are not counted, because the subscription does not select their event kind.
     const PAGES: usize = 200;
     let is_trigger = |one: &&Subscription| {
         one.role == Role::Trigger && one.on.iter().any(|kind| *kind != EventKind::Deleted)

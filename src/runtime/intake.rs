@@ -1,4 +1,5 @@
-//! Intake of a runtime: passes each event delivery to every executor that the event triggers, and to every wait that the event answers.
+//! Intake of a runtime: passes each event delivery to every executor that the event triggers, and to every open `wait_for` call that the
+//! event answers.
 
 mod dispatch;
 mod input;
@@ -34,13 +35,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Maximum number of the runtime's own redeliveries that wait for the intake.
+/// Maximum number of event redeliveries by the runtime itself that wait to be processed.
 const MAX_REDELIVERIES: usize = 64;
 
-/// Maximum number of sweep results that wait for the intake. Sweeps find triggers whose events did not arrive.
+/// Maximum number of triggers found by sweeps of the stores that wait to be processed. Sweeps find triggers whose events did not arrive.
 const MAX_SWEPT: usize = 64;
 
-/// Interval, in iterations of the intake's loop, at which the triggers of a sweep take precedence over event deliveries.
+/// Number of iterations of the event loop after which the triggers of a sweep once take precedence over event deliveries.
 const SWEEP_FIRST_INTERVAL: u32 = 64;
 
 /// The longest pause before the event source is polled again after errors.
@@ -53,7 +54,7 @@ pub(super) struct Intake<'r> {
     runtime: &'r Runtime,
     shared: Arc<Shared>,
     tasks: &'r mut JoinSet<()>,
-    /// The tasks that process the event deliveries of each store, by store number.
+    /// The tasks that process the event deliveries of each store, by the number that the runtime gives to the store.
     stores: HashMap<u64, StoreTasks>,
     /// The loader of executor definitions, and the sender to the task that retries failed loads.
     definitions: Option<(Arc<DefinitionLoader>, mpsc::Sender<ChangedDefinition>)>,
@@ -65,10 +66,10 @@ pub(super) struct Intake<'r> {
     ),
     /// Receiver of unhandled event deliveries that the event source does not redeliver.
     redeliveries: mpsc::Receiver<Redelivery>,
-    /// The permit for the next event delivery. Without a permit, the intake takes only redeliveries, which have one.
+    /// The permit for the next event delivery. Without a permit, only redeliveries, which have one, are processed.
     permit: Option<DeliveryPermit>,
-    /// Time at which the runtime starts to count as blocked, unless the intake gets a delivery permit earlier. `None` while the intake has
-    /// a permit, and while the runtime is blocked.
+    /// Time at which the runtime counts as blocked by too many deliveries in flight, unless a delivery permit becomes free earlier. `None`
+    /// while a permit is available, and while the runtime is blocked.
     blocked: Option<Instant>,
     /// Time at which the failed tasks of stores are restarted.
     restart_at: Option<Instant>,
@@ -81,7 +82,7 @@ pub(super) struct Intake<'r> {
     iteration: u32,
 }
 
-/// Senders to the tasks that enqueue runs and answer waits for one store.
+/// Senders to the tasks that enqueue runs and answer open `wait_for` calls for one store.
 struct StoreTasks {
     arrivals: mpsc::Sender<Arrival>,
     announced: mpsc::Sender<AnnouncedBreadcrumb>,
@@ -193,7 +194,7 @@ impl<'r> Intake<'r> {
         self.definitions = Some((Arc::clone(loader), sender));
     }
 
-    /// Takes in the deliveries of the event source until the intake is dropped.
+    /// Processes the deliveries of the event source until the returned future is dropped.
     pub(super) async fn run(mut self, deliveries: Deliveries) {
         let mut deliveries = Some(deliveries);
         let mut changes = self.shared.registry.changes();

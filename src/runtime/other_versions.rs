@@ -124,8 +124,8 @@ impl OtherVersions {
         &self.triggers
     }
 
-    /// Returns the live executor versions of other workers: this worker enqueues runs for their new events. A version that returns waits at
-    /// its start until it is among them.
+    /// Returns the executor versions that only other live workers run, and for whose triggers this worker enqueues runs too. A worker that
+    /// starts such a version waits until all live workers list the version as known.
     pub(super) fn live_versions(&self) -> BTreeSet<Version> {
         let by_hash = self.executors.iter();
         let versions = by_hash.flat_map(|(hash, executors)| {

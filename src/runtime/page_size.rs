@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Limit on the expected read time of the next sweep page if the page size is doubled. A sweep doubles its page size only below this limit.
+/// Limit on the expected read time of a page of twice the current size. A sweep of the store doubles its page size only below this limit.
 const QUICK: Duration = Duration::from_secs(20);
 
 /// Read time of a page above which the sweep halves its page size.

@@ -241,7 +241,7 @@ pub(super) async fn try_release_all(
     unreleased.into_iter().flatten().collect()
 }
 
-/// Commits the end of a run to the ledger, outside of `process_event`.
+/// Commits the end of a run that the runtime ends itself, without a call of the executor.
 async fn end(
     store_context: &StoreContext,
     lease: &Lease,

@@ -39,7 +39,7 @@ impl VersionKey {
 pub(super) struct Progress {
     positions: Mutex<Positions>,
     dedup: Mutex<Dedup>,
-    /// Notified when an event delivery has been handled.
+    /// Signal for waiting tasks, sent when an event delivery has been handled.
     ended: Notify,
 }
 

@@ -90,8 +90,8 @@ impl Quota {
         }
     }
 
-    /// Returns the counter of committing runs, if a run of the executor may start while another one commits. Returns `None` for an executor
-    /// with one run at a time, because it may rely on the response of the last run.
+    /// Returns the counter of the executor's runs that only wait for their commit, or `None` if the executor runs one run at a time. Such
+    /// an executor may rely on the response of the last run, so the next run starts after the commit.
     pub(super) fn commits(&self, profile: &Profile, settings: Settings) -> Option<Arc<Commits>> {
         let max_inflight = profile.max_inflight.unwrap_or(settings.max_inflight);
         (max_inflight.min(settings.concurrency) > 1).then(|| Arc::clone(&self.commits))
@@ -136,8 +136,8 @@ impl Quota {
         Ok(ticket)
     }
 
-    /// Returns the moment at which a postponed retry may start, at or after `next`. Each retry gets a later moment than the one before, so
-    /// that the retries do not all compete for the first free start.
+    /// Returns the time at which a postponed retry may start: the earliest permitted time `next`, plus a delay that grows with each
+    /// postponed retry. The delay prevents all retries from competing for the first free start.
     fn postpone_retry(&mut self, next: Instant) -> Instant {
         const SPACING: Duration = Duration::from_millis(100);
         const MAX_POSTPONED: u32 = 300;

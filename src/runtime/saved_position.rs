@@ -136,7 +136,7 @@ fn clear_announced(shared: &Shared) {
     shared.progress.dedup().clear();
 }
 
-/// Inputs for the position of an executor at the start of the runtime.
+/// Values from which the position of a starting executor is computed, with or without a saved position.
 struct StartInputs<'s> {
     settings: &'s Settings,
     is_complete: bool,

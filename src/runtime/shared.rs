@@ -132,7 +132,8 @@ impl Shared {
         .await
     }
 
-    /// Returns the time of this machine. In a test with tokio's paused clock, the returned time also advances with that clock.
+    /// Returns the current time by this computer's clock. In a test with tokio's paused clock, the returned time also advances with
+    /// that clock.
     pub(super) fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.clock.micros().max(wall_micros()))
     }

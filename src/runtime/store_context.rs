@@ -1,4 +1,4 @@
-//! A store that some executors of the runtime share, with its open waits and the executors' position.
+//! A store that some executors of the runtime share, with its open `wait_for` calls and the executors' position.
 
 use super::checkpoint::Checkpoint;
 use super::other_versions::OtherVersions;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of open calls of `Runtime::wait_for` on one store.
+/// Maximum number of open `wait_for` calls on one store.
 const MAX_WAITS: usize = 10_000;
 
 /// The state of one store in a runtime. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share it, so that
@@ -31,7 +31,7 @@ pub(super) struct StoreContext {
     added_ledger: AddedLedger,
     pub(super) waits: Arc<Waits>,
     pub(super) wakes: WakeIndex,
-    /// Display hints from schema definitions, for breadcrumbs in model input.
+    /// The `llm_hints` of schema definitions, which are applied to breadcrumbs in model input.
     pub(super) hints: Arc<SchemaHints>,
     /// Other versions of the store's executors that live or recent workers run.
     other_versions: RwLock<Arc<OtherVersions>>,
@@ -39,7 +39,7 @@ pub(super) struct StoreContext {
     pub(super) no_executors: CancellationToken,
     /// IDs of executors with due runs that the store's scheduler has to claim.
     due: Mutex<BTreeSet<Arc<str>>>,
-    /// Suspended runs that the store's waker task has not registered yet.
+    /// Suspended runs that wait to be registered by the task that wakes them.
     suspended: Mutex<Vec<RunRef>>,
     /// Position of the store's executors: the triggers that already have runs in the ledger.
     pub(super) checkpoint: Checkpoint,
@@ -154,7 +154,7 @@ impl StoreContext {
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(other_versions);
     }
 
-    /// Returns the scope of a claimed run: its lease, and access to the store's waits and ledger during the run.
+    /// Returns the scope of a claimed run: its lease, and access to the store's `wait_for` calls and ledger during the run.
     pub(super) fn scope(
         &self,
         untaken: Untaken,
@@ -208,7 +208,7 @@ impl StoreContext {
         self.full_check_requested.swap(false, Ordering::Relaxed)
     }
 
-    /// Records that the runtime takes no events. `None` records that it takes events again.
+    /// Records that the runtime takes no events because too many deliveries are in flight. `None` records that it takes events again.
     pub(super) fn set_blocked(&self, blocked: Option<Blocked>) {
         *lock(&self.blocked) = blocked;
         if blocked.is_some() {
@@ -216,26 +216,26 @@ impl StoreContext {
         }
     }
 
-    /// Returns the state of a runtime that takes no events, or `None` while it takes events.
+    /// Returns the state of a runtime that takes no events because too many deliveries are in flight, or `None` while it takes events.
     pub(super) fn blocked(&self) -> Option<Blocked> {
         *lock(&self.blocked)
     }
 
-    /// Returns `true` if an open `Runtime::wait_for` call or a suspended run waits for a breadcrumb of the store.
+    /// Returns `true` if an open `wait_for` call or a suspended run waits for a breadcrumb of the store.
     pub(super) fn has_waiting(&self) -> bool {
         self.waits.len() > 0 || !self.wakes.is_empty()
     }
 
-    /// Returns `true` if a sweep must not trigger an executor with a breadcrumb that was updated at `time`. Either the breadcrumb was
-    /// committed before the start of the executor, or the position of the executor is not loaded yet.
+    /// Returns `true` if a sweep must not trigger an executor with a breadcrumb updated at `time`, because the executor starts after this
+    /// time. Also returns `true` if the position of the executor is not loaded yet.
     pub(super) fn is_before(&self, executor: &str, time: Timestamp) -> bool {
         self.checkpoint.is_before(executor, time).unwrap_or(true)
     }
 
-    /// Notifies the store's waker task of a suspended run. The task wakes the run when the run's answer arrives.
+    /// Notifies the store's background task of a suspended run. The task wakes the run when a breadcrumb arrives that the run waits for.
     pub(super) fn note_suspended(&self, run: RunRef) {
-        /// Maximum number of suspended runs that the waker task has not registered yet. The periodic check of all suspended runs finds the
-        /// others.
+        /// Maximum number of suspended runs that wait to be registered by the task that wakes them. The periodic check of all suspended
+        /// runs finds the others.
         const MAX_SUSPENDED: usize = 10_000;
         let mut suspended = lock(&self.suspended);
         if suspended.len() < MAX_SUSPENDED {

@@ -9,8 +9,8 @@ use crate::model::Breadcrumb;
 use crate::store::{Query, Run, RunFilter, RunLedger, RunQuery, RunRef, RunState, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of searches in one check of all suspended runs. Each of these searches looks up the answers to one run. The limit applies
-/// separately to newly indexed runs and to unindexed runs. For further indexed runs, one joint search reads the store from the oldest
+/// Maximum number of searches for the breadcrumbs that wake single suspended runs, in one check of all suspended runs. The limit applies
+/// separately to newly indexed runs and to unindexed runs. For further indexed runs, one common search reads the store from the oldest
 /// suspension.
 const MAX_SEARCHES: usize = 256;
 

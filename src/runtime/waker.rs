@@ -1,4 +1,5 @@
-//! Task of one store that answers open waits, wakes suspended runs, and schedules the sweeps for triggers whose events did not arrive.
+//! Task of one store that answers open `wait_for` calls, wakes suspended runs, and schedules the sweeps for triggers whose events did not
+//! arrive.
 
 mod announced;
 mod search;
@@ -24,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Maximum length of the queue of announced breadcrumbs, which the waker task reads for waits and suspended runs.
+/// Maximum number of announced breadcrumbs that wait to be read for open `wait_for` calls and suspended runs.
 pub(super) const INBOX: usize = 16_384;
 
 /// Maximum number of announced breadcrumbs whose read failed and is repeated later.
@@ -34,7 +35,8 @@ const MAX_DEFERRED: usize = 16_384;
 /// counts as wrong.
 const MAX_ROUNDS: u32 = 128;
 
-/// Maximum number of running jobs of a store's waker task. At this limit, the task reads no more announced breadcrumbs.
+/// Maximum number of concurrent reads, searches and sweeps that one store's background task runs. At this limit, the task reads no more
+/// announced breadcrumbs.
 const MAX_JOBS: usize = 64;
 
 pub(super) struct Waker {
@@ -50,9 +52,9 @@ pub(super) struct Waker {
     catch_up: CatchUp,
     /// If `true`, the executors' saved position is being loaded from the ledger.
     loading: bool,
-    /// Announced breadcrumbs that could not be read for waits and suspended runs.
+    /// Announced breadcrumbs whose read failed and is repeated later, for open `wait_for` calls and suspended runs.
     deferred: VecDeque<AnnouncedBreadcrumb>,
-    /// Time at which the waker reads the deferred breadcrumbs again.
+    /// Time at which the announced breadcrumbs whose read failed are read again.
     read_deferred_at: Instant,
     search: AnswerSearch,
 }
@@ -74,7 +76,7 @@ struct CatchUp {
     is_over: bool,
 }
 
-/// Result of a job of the waker of one store.
+/// Result of a concurrent task on one store: a read of an announced breadcrumb, a check, a search, a sweep or a load.
 enum JobResult {
     Finished,
     /// The store did not answer or did not return the announced breadcrumb version, so the read is repeated later.
@@ -83,11 +85,12 @@ enum JobResult {
     Reconciled {
         listed: bool,
     },
-    /// The joint search for the answers of several suspended runs ended. `read` is `false` if the search failed.
+    /// The search of the store for the breadcrumbs that wake several suspended runs ended. `read` is `false` if the search failed.
     SearchedFromOldest {
         read: bool,
     },
-    /// The store was searched for answers to waits up to this time. `None` if the search failed or must be repeated.
+    /// The store was searched up to this time for breadcrumbs that answer open `wait_for` calls. `None` if the search failed or must be
+    /// repeated.
     Searched(Option<Timestamp>),
     /// A sweep for triggers ended. Without a result, the store could not be read, and a sweep is due again.
     SweepEnded {
@@ -133,7 +136,7 @@ impl Waker {
         }
     }
 
-    /// Answers waits and wakes suspended runs until the runtime stops or the store has no executors left.
+    /// Answers open `wait_for` calls and wakes suspended runs until the runtime stops or the store has no executors left.
     pub(super) async fn run(mut self) {
         let (stop, store_context) = (self.shared.stop.clone(), Arc::clone(&self.store_context));
         // A sweep of an earlier call of the runtime can have been dropped.

@@ -73,11 +73,11 @@ struct WakeIndexState {
     compact: Compact,
     /// Sequence number of the last check of all suspended runs.
     check: u32,
-    /// Position in the list of unindexed suspended runs at which the next check starts to search for answers. Earlier checks have searched
-    /// for the answers of the runs before this position.
+    /// Position, among the suspended runs above the limit of the index, from which the next check searches the store for breadcrumbs that
+    /// wake them. Earlier checks have searched for the runs before this position.
     search_offset: usize,
-    /// Commit time after which the joint search reads the store. The joint search covers the suspended runs without an individual search.
-    /// `None` if there are no such runs.
+    /// Commit time after which the store has to be searched for breadcrumbs that wake suspended runs without an individual search. `None`
+    /// if there are no such runs.
     unsearched: Option<Timestamp>,
 }
 
@@ -203,13 +203,14 @@ impl WakeIndex {
         }
     }
 
-    /// Returns the position in the list of unindexed suspended runs at which the next check starts to search for answers. Earlier checks
-    /// have searched for the answers of the runs before this position.
+    /// Returns the position, among the suspended runs above the limit of the index, from which the next check searches the store for
+    /// breadcrumbs that wake them. Earlier checks have searched for the runs before this position.
     pub(super) fn search_offset(&self) -> usize {
         self.state().search_offset
     }
 
-    /// Sets the position in the list of unindexed suspended runs at which the next check starts to search for answers.
+    /// Sets the position, among the suspended runs above the limit of the index, from which the next check searches the store for
+    /// breadcrumbs that wake them.
     pub(super) fn set_search_offset(&self, search_offset: usize) {
         self.state().search_offset = search_offset;
     }

@@ -173,9 +173,9 @@ impl Services {
     /// a definition is the ID of a `tool.config.v1` breadcrumb, whose context has the tool name in `toolName` and an
     /// object `config` for the tool. Each request to the tool has that ID as `config_id`.
     ///
-    /// The runtime reads the configuration when it loads the definition. A missing or malformed configuration rejects
-    /// the definition with [`BadModelConfig`](crate::runtime::definitions::BadModelConfig), and the runtime retries at
-    /// intervals. If no model tool is registered, `llm_config_id` has no effect.
+    /// The runtime reads the configuration when it loads the definition. A missing or malformed configuration rejects the
+    /// definition with [`BadModelConfig`](crate::runtime::definitions::BadModelConfig), and the runtime retries at intervals. If
+    /// no tool is registered with this method, `llm_config_id` has no effect.
     #[must_use]
     pub fn model_tool(mut self, name: impl Into<String>) -> Self {
         self.entries_mut().model_tools.insert(name.into());
@@ -197,7 +197,7 @@ impl Services {
         self.entries.default_model.as_ref()
     }
 
-    /// Returns the names of the registered model tools.
+    /// Returns the names of the registered tools through which agents call their models.
     pub(crate) fn model_tools(&self) -> &BTreeSet<String> {
         &self.entries.model_tools
     }
@@ -236,7 +236,7 @@ impl Services {
         tool.ok_or_else(|| NotRegistered::of("tool", name, tools.names()))
     }
 
-    /// Checks that a tool is registered as a model tool, so that a model configuration can name it.
+    /// Checks that a tool is registered as one through which agents call their models.
     ///
     /// # Errors
     /// Returns [`NotRegistered::ModelTool`] with the registered names.

@@ -37,15 +37,16 @@ pub enum NotRegistered {
         /// The tool names that `StoredDefinitions::tools` lists, truncated to 500 bytes.
         known: String,
     },
-    /// A model configuration names a model tool that is not registered.
+    /// A model configuration names a tool through which to call the model, and this tool is not registered with
+    /// `Services::model_tool`.
     #[error(
         "model tool {name:?} is not registered in the services; add it with Services::model_tool, or name another tool in the model \
          configuration; registered: {known}"
     )]
     ModelTool {
-        /// The name of the missing model tool.
+        /// The name of the unregistered tool in the model configuration.
         name: String,
-        /// The names of the registered model tools, truncated to 500 bytes.
+        /// The names of the registered tools through which agents can call a model, truncated to 500 bytes.
         known: String,
     },
     /// A definition names no model, and no default model is registered.

@@ -3,7 +3,7 @@ use crate::store::StoreError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Error of an operation on a session.
+/// Error of a read, write or deletion of a chat session's log in the store.
 ///
 /// A client returns it inside [`ClientError::SessionLog`](crate::client::ClientError::SessionLog).
 /// [`retry`](Self::retry) says whether another attempt can succeed.
@@ -66,7 +66,7 @@ impl SessionError {
         }
     }
 
-    /// Returns the error of a turn whose session was deleted.
+    /// Returns the error of a read or write of a session that was deleted in the meantime.
     pub(crate) fn deleted(session: &Arc<str>) -> Self {
         Self::Deleted {
             session: Arc::clone(session),

@@ -27,7 +27,8 @@ pub(super) fn writes(writes: Vec<Write>, limit: usize) -> Result<Vec<Write>, Sto
     canonical.collect()
 }
 
-/// Returns the end of a run in canonical form, or an error for a wake, saved state or dead letter that no store accepts.
+/// Returns the end of a run in canonical form, or an error for a wake condition, saved state or dead letter that no store
+/// accepts.
 pub(super) fn end(
     end: Option<(Lease, RunEnd)>,
     limit: usize,

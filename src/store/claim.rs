@@ -252,7 +252,7 @@ pub enum Claim {
         /// run: the time when the first run of its ordering key is due, or one lease from now if that time is unknown or past.
         until: Timestamp,
     },
-    /// The run is suspended until a breadcrumb or a time.
+    /// The run is suspended until a breadcrumb that matches its wake condition is committed, or a time is reached.
     Suspended {
         /// The time at which the suspended run wakes without a breadcrumb. `None` if the run waits without a time limit.
         until: Option<Timestamp>,

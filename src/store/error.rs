@@ -176,18 +176,18 @@ pub enum StoreError {
         /// The maximum size of a schema name in bytes.
         limit: usize,
     },
-    /// The saved position of an executor is too large. The position records up to which time or event the triggers were received.
+    /// The event position of an executor, up to which its triggers were received, is too large to be saved.
     ///
     /// Only a caller of [`save_positions`](super::RunLedger::save_positions) receives it.
     #[error(
         "the saved position of executor {executor:?} has {size} bytes where at most {limit} are allowed"
     )]
     PositionTooLarge {
-        /// The ID of the executor whose position is saved.
+        /// The ID of the executor whose event position is saved.
         executor: Arc<str>,
-        /// The size of the executor's position in bytes.
+        /// The size of the executor's event position in bytes.
         size: usize,
-        /// The maximum size of an executor's position in bytes.
+        /// The maximum size of an executor's event position in bytes.
         limit: usize,
     },
     /// The idempotency key of a [request](super::RunLedger::request) is empty or too long.

@@ -198,7 +198,8 @@ pub trait RunLedger: Send + Sync {
         Ok(Enqueued { claimed })
     }
 
-    /// Starts the attempt of a run that [`claim_next`](Self::claim_next) claimed, or ends the run with its saved response.
+    /// Starts the attempt of a run that [`claim_next`](Self::claim_next) claimed, or ends the run if the response of an earlier
+    /// attempt is saved.
     ///
     /// The default implementation grants the run unchanged. A ledger that saved the response of an earlier attempt writes the
     /// response here and ends the run.
@@ -372,10 +373,10 @@ pub trait RunLedger: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Makes transferred runs due: the runs that were [transferred](Self::transfer) to one of `versions`, given as pairs of
-    /// executor ID and version. Also makes the runs of these executors due that left their position and reached their time,
-    /// whichever version they were transferred to.
+    /// executor ID and version. Also makes the runs of these executors due that left the order of their ordering key and
+    /// reached the time limit of their transfer, whichever version they were transferred to.
     ///
-    /// A run that left its position goes to the end of the order of its ordering key. Several such runs retain their order among
+    /// A run that left the order of its ordering key goes to the end of this order. Several such runs retain their order among
     /// themselves.
     ///
     /// Returns the number of these runs, at most 1,000 for each version. After a result below 1,000, no such run is left.
@@ -408,9 +409,8 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn workers(&self) -> Result<Vec<Worker>, StoreError>;
 
-    /// Saves the position of a worker for each of these executors: the intervals of time with triggers that the ledger possibly
-    /// does not contain yet. A position is bytes that only the runtime interprets. Replaces the saved position of each of these
-    /// executors.
+    /// Saves the event position of each of these executors: the time intervals whose triggers the ledger may not contain yet. A
+    /// position is bytes that only the runtime interprets. Replaces the saved position of each of these executors.
     ///
     /// The ledger retains the [10,000](SavedPosition::MOST) most recently saved positions of a tenant and deletes the others.
     ///
@@ -421,8 +421,8 @@ pub trait RunLedger: Send + Sync {
     /// [`StoreError::PositionTooLarge`] for a position of more than [1 KiB](SavedPosition::MAX_BYTES). No position is saved then.
     async fn save_positions(&self, positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError>;
 
-    /// Returns the saved position of each of these executors, in the order of `executors`. The position of an executor without
-    /// one is `None`.
+    /// Returns the saved event position of each of these executors, in the order of `executors`, or `None` for an executor
+    /// without a saved position.
     ///
     /// # Errors
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
@@ -706,9 +706,10 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn paused_executors(&self) -> Result<Vec<PausedExecutor>, StoreError>;
 
-    /// Creates one breadcrumb for each idempotency key, as the trigger of an executor. If no earlier request of this tenant has the
-    /// executor and the key, the call creates the breadcrumb, publishes its event and records the key, in one step. Otherwise it
-    /// returns the trigger of the earlier request. Of several concurrent calls, one creates the breadcrumb.
+    /// Creates a breadcrumb as the trigger of an executor, unless an earlier request with the same executor and idempotency key
+    /// has created one. In one step, the call creates the breadcrumb, publishes its event and records the key. If the tenant
+    /// already has the key for this executor, the call returns the trigger of the earlier request. Of several concurrent calls,
+    /// one creates the breadcrumb.
     ///
     /// The event enqueues the run, as for any other breadcrumb, so all executors that match are triggered. A repeated request
     /// must have an equal breadcrumb, in all fields. This includes its [`ttl`](crate::Breadcrumb::ttl): set a time that is the
@@ -757,7 +758,8 @@ pub trait RunLedger: Send + Sync {
     async fn runs(&self, filter: &RunFilter) -> Result<Vec<Run>, StoreError>;
 
     /// Returns one page of the runs that a query selects, the most recently enqueued first. A redo counts as enqueuing. A
-    /// transferred run that [left](KeyPosition::Left) its position comes before all others until it is accepted.
+    /// transferred run that [left](KeyPosition::Left) the order of its ordering key comes before all others until it is
+    /// accepted.
     ///
     /// The pages of one walk contain each run that did not change meanwhile exactly once. Runs that were enqueued or redone since
     /// the first page can be on a later page only while the pages contain transferred runs.
@@ -799,7 +801,7 @@ pub trait RunLedger: Send + Sync {
     ) -> Result<Vec<WrittenBy>, StoreError>;
 }
 
-/// Limits of the executor [positions](RunLedger::save_positions) that a ledger saves.
+/// Limits of the event [positions](RunLedger::save_positions) of executors that a ledger saves.
 ///
 /// The type has no values: it only carries the two constants, 1 KiB and 10,000.
 #[derive(Debug)]
@@ -807,12 +809,12 @@ pub trait RunLedger: Send + Sync {
 pub struct SavedPosition;
 
 impl SavedPosition {
-    /// Maximum size of an executor's position in bytes.
+    /// Maximum size of an executor's saved event position in bytes.
     pub const MAX_BYTES: usize = 1024;
-    /// Maximum number of executor positions that a ledger retains for one tenant, one for each executor.
+    /// Maximum number of event positions that a ledger saves for one tenant, one for each executor.
     pub const MOST: usize = 10_000;
 
-    /// Returns an error if one of these executor positions is too large.
+    /// Returns an error if the event position of one of these executors is too large.
     pub(in crate::store) fn check(positions: &[(Arc<str>, Vec<u8>)]) -> Result<(), StoreError> {
         match positions
             .iter()

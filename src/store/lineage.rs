@@ -145,8 +145,8 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Creates the wake of a run that waits for a breadcrumb that matches a selector. The worker that finds the breadcrumb calls
-    /// [`resume`](super::RunLedger::resume).
+    /// Creates the wake condition of a run that waits for a breadcrumb that matches a selector. The worker that finds the
+    /// breadcrumb calls [`resume`](super::RunLedger::resume).
     ///
     /// The selector should have a tag that only the wanted answer has. Otherwise the answer to
     /// another run wakes this run too.
@@ -158,7 +158,7 @@ impl Wake {
         }
     }
 
-    /// Creates the wake of a run that waits until a time.
+    /// Creates the wake condition of a run that waits until a time.
     ///
     /// Use it for reminders and for pauses that are longer than a retry delay. No breadcrumb wakes
     /// the run.
@@ -203,7 +203,7 @@ impl Wake {
         Ok(())
     }
 
-    /// Adds a selector for breadcrumbs that wake the suspended run. A breadcrumb that matches it also wakes the run.
+    /// Adds a selector for breadcrumbs that wake the suspended run. One match of any selector is enough.
     #[must_use]
     pub fn or_on(mut self, selector: Selector) -> Self {
         self.selectors.push(selector);

@@ -489,7 +489,8 @@ pub struct Capabilities {
     /// catches up oldest first, so that runs are enqueued in the order of their triggers. If `false`, the runtime catches up
     /// newest first.
     pub oldest_first: bool,
-    /// If `true`, the ledger supports [requests](RunLedger::request), and creates one breadcrumb for each idempotency key.
+    /// If `true`, the ledger supports [requests](RunLedger::request), which create a breadcrumb at most once per idempotency
+    /// key.
     pub keyed_requests: bool,
 }
 
@@ -559,7 +560,8 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether one of several concurrent updates from one breadcrumb version succeeds and the others are conflicts.
+    /// Sets whether only one of several concurrent updates from the same breadcrumb version succeeds, and the others fail as
+    /// conflicts.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -604,7 +606,8 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether a search reads a late page of results about as fast as the first page, so that the runtime catches up oldest first.
+    /// Sets whether a search reads a late page of results about as fast as the first page. If `true`, the runtime catches up
+    /// with missed breadcrumbs oldest first.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -613,7 +616,8 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether the ledger supports [requests](RunLedger::request), and creates one breadcrumb for each idempotency key.
+    /// Sets whether the ledger supports [requests](RunLedger::request), which create a breadcrumb at most once per idempotency
+    /// key.
     ///
     /// Defaults to `false`.
     #[must_use]

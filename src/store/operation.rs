@@ -42,9 +42,9 @@ pub enum Operation {
     RecordWorker,
     /// Listing the workers, [`RunLedger::workers`](super::RunLedger::workers).
     Workers,
-    /// Saving the positions of executors, [`RunLedger::save_positions`](super::RunLedger::save_positions).
+    /// Saving the event positions of executors, [`RunLedger::save_positions`](super::RunLedger::save_positions).
     SavePositions,
-    /// Reading the positions of executors, [`RunLedger::positions`](super::RunLedger::positions).
+    /// Reading the saved event positions of executors, [`RunLedger::positions`](super::RunLedger::positions).
     Positions,
     /// Saving the progress of a run, [`RunLedger::save`](super::RunLedger::save).
     Save,
@@ -63,7 +63,7 @@ pub enum Operation {
     ResumeExecutor,
     /// Listing the paused executors, [`RunLedger::paused_executors`](super::RunLedger::paused_executors).
     PausedExecutors,
-    /// Creating a breadcrumb once for each idempotency key, [`RunLedger::request`](super::RunLedger::request).
+    /// Creating a breadcrumb at most once per idempotency key, [`RunLedger::request`](super::RunLedger::request).
     Request,
     /// Listing runs, [`RunLedger::runs`](super::RunLedger::runs).
     Runs,

@@ -207,14 +207,14 @@ impl ValidRequest {
         }
     }
 
-    /// Returns the time up to which a request at `now` checks old idempotency keys for deletion. The request checks the keys that were
-    /// last added or renewed at this time or earlier.
+    /// Returns the time at or before which an idempotency key must have been added or renewed, so that a request at `now`
+    /// checks the key for deletion.
     pub(in crate::store) fn from_validated_text(now: Timestamp) -> Timestamp {
         Self::before(now, NewRequest::KEPT)
     }
 
-    /// Returns the time with which a request at `now` renews an old idempotency key whose run is still in the ledger. The next check
-    /// of the key for deletion is then due one day after `now`.
+    /// Returns the time that a request at `now` records for an old idempotency key that it retains, because the ledger still
+    /// has the key's run. The next check of the key for deletion is then due one day after `now`.
     pub(in crate::store) fn renewed_at(now: Timestamp) -> Timestamp {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self::before(now, NewRequest::KEPT.saturating_sub(DAY))

@@ -166,17 +166,17 @@ impl RunQuery {
     }
 }
 
-/// The rows of one stored state that a query for a page of runs selects.
+/// Condition on the due time by which a query for a page of runs selects the database rows with one stored run state.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::store) enum RowSelection {
-    /// All rows of the stored state. Each can be due.
+    /// All rows with the stored run state. Each can be due.
     Any,
-    /// Only the rows of the stored state that are due.
+    /// Only the rows with the stored run state that are due.
     Due,
-    /// Only the rows of the stored state that are not due yet.
+    /// Only the rows with the stored run state that are not due yet.
     NotDue,
-    /// All rows of the stored state, which are never due because their runs have ended.
+    /// All rows with the stored run state, which are never due because their runs have ended.
     Over,
 }
 

@@ -10,8 +10,8 @@ pub(crate) fn run_tag(run_key: &str) -> String {
     format!("ux:run:{run_key}")
 }
 
-/// Index of a breadcrumb in the response or the failure of a run. A response and a dead letter have separate indexes, because
-/// a part of a failed response may exist too.
+/// Index of a breadcrumb among the breadcrumbs that a run creates at its end, with a response or with a dead letter. The two
+/// have separate indexes, because a part of a failed response may exist too.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ResponseIndex {
     pub(crate) has_failed: bool,
@@ -19,13 +19,15 @@ pub(crate) struct ResponseIndex {
 }
 
 impl ResponseIndex {
-    /// Returns the tag that records this breadcrumb index, and the total number of breadcrumbs in the response or the dead letter.
+    /// Returns the tag that records both this breadcrumb index and the total number of breadcrumbs that the run creates at its
+    /// end.
     #[cfg(feature = "rcrt")]
     pub(crate) fn tag(self, of: usize) -> String {
         format!("ux:slot:{self}/{of}")
     }
 
-    /// Reads a breadcrumb's index in its run's response or failure, and the total number of breadcrumbs, from the `ux:slot:` tag in `tags`.
+    /// Reads the index of a breadcrumb among the breadcrumbs that a run created at its end, and their total number, from the
+    /// `ux:slot:` tag in `tags`. Returns `None` without such a tag.
     pub(crate) fn of(tags: &[String]) -> Option<(Self, usize)> {
         tags.iter().find_map(|tag| {
             let (index, of) = tag.strip_prefix("ux:slot:")?.split_once('/')?;
@@ -58,8 +60,8 @@ pub(crate) fn finished_run(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
     ended(true, RunState::Failed).or_else(|| ended(false, RunState::Done))
 }
 
-/// Returns the IDs of the breadcrumbs of a run's response or failure, or `None` if one of these breadcrumbs is missing. If two
-/// breadcrumbs have the same index, the older one counts.
+/// Returns the IDs of the breadcrumbs that a run created at its end, with a response or a dead letter, or `None` if one of them
+/// is missing. If two breadcrumbs have the same index, the older one counts.
 fn complete_response(found: &[Arc<Breadcrumb>], has_failed: bool) -> Option<Vec<BreadcrumbId>> {
     let mut entries: BTreeMap<usize, (usize, &Breadcrumb)> = BTreeMap::new();
     for one in found {

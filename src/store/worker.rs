@@ -86,7 +86,8 @@ impl WorkerRecord {
     }
 }
 
-/// A version of an executor. Versions with equal subscriptions count as the same version, even if their code differs.
+/// A version of an executor: the executor ID, and the subscriptions, whose hash names the version. Versions with equal
+/// subscriptions count as the same version, even if their code differs.
 ///
 /// So a deploy that changes only code creates no new version, and no run is transferred for it.
 ///
@@ -132,7 +133,8 @@ impl ExecutorVersion {
     }
 }
 
-/// Name of a version of an executor. Two executors can have equal subscriptions, so the hash alone does not name a version.
+/// Name of an executor version: the executor ID and the hash of its subscriptions. Two executors can have equal subscriptions,
+/// so the hash alone does not name a version.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[non_exhaustive]
 pub struct Version {

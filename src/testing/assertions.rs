@@ -144,7 +144,7 @@ impl<'a, S: StoreWithEvents> Assertion<'a, S> {
         }
     }
 
-    /// Returns the run if its state is as the test expects. Otherwise the assertion fails.
+    /// Returns the run if its state is as the test expects, and panics otherwise.
     async fn run(&self, expected: &str, is_expected: impl Fn(&Run) -> bool) -> Run {
         let found = match self.newest().await {
             Ok(Some(run)) if is_expected(&run) => return run,

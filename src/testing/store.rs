@@ -53,7 +53,7 @@ use tokio::time::Instant;
 /// ```
 #[derive(Clone)]
 pub struct TestStore {
-    /// The memory store, whose calls are counted in `activity` and have no faults.
+    /// The memory store of the test, whose calls are counted to detect an idle runtime, and have no faults.
     counted_store: Faulty<MemoryStore>,
     activity: Arc<Activity>,
     limits: Limits,
@@ -161,8 +161,8 @@ impl TestStore {
         self
     }
 
-    /// Sets the maximum time, measured by the machine's clock, in which a runtime under test must become idle. Defaults to 60 s. This limit
-    /// ends a test whose tasks never wait, because tokio then never moves a paused clock.
+    /// Sets the maximum time, measured by the computer's clock, in which a runtime under test must become idle. Defaults to 60 s. This
+    /// limit ends a test whose tasks never wait, because tokio then never moves a paused clock.
     #[must_use]
     pub fn real_time_limit(mut self, limit: Duration) -> Self {
         self.limits.real_time = limit;
@@ -267,7 +267,8 @@ impl TestStore {
         Ok(due.min().map(|due| due.since(now)))
     }
 
-    /// Runs a runtime until it is idle, stops the runtime, and returns the report of this period. The runtime can run again afterwards.
+    /// Runs a runtime until it is idle, stops the runtime, and returns a report of the handled events and runs. The runtime can run again
+    /// afterwards.
     ///
     /// A runtime is idle if it has handled every event of the store and none of its executors has a run that is due or running. These
     /// runs are idle:
@@ -363,7 +364,7 @@ impl TestStore {
         }
     }
 
-    /// Returns the inner memory store, whose calls are not counted in `activity`.
+    /// Returns the inner memory store, whose calls are not counted in the check that a runtime is idle.
     fn memory(&self) -> &MemoryStore {
         self.counted_store.inner()
     }

@@ -1,4 +1,4 @@
-//! Answers to tool requests, shared by the executors that serve one tool or a whole registry.
+//! Execution of tool requests, and the responses to them: code shared by the executor of one tool and the dispatcher of a registry.
 
 use super::ToolContext;
 use super::entry::{ApprovalState, BUSY, Entry};
@@ -122,7 +122,7 @@ pub(super) fn failure(
     response(tool, trigger, fields(answer.into(), None))
 }
 
-/// Returns the response to a tool request. The fields of the call's `outcome` become fields of the response.
+/// Creates the response to a tool request. The fields of the call's `outcome` become fields of the response.
 pub(super) fn response(tool: &str, trigger: &Breadcrumb, outcome: Value) -> Response {
     let request_id = request_id(trigger);
     let now = Timestamp::from_micros(clock::wall_micros());

@@ -267,7 +267,7 @@ impl fmt::Debug for Approval {
     }
 }
 
-/// Approval that a tool call needs, combined from all rules that apply to the call.
+/// The required approvers and the time limit of a tool call, combined from all approval rules that apply to the call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NeededApproval {
     /// The people who may approve the tool call.
@@ -277,7 +277,8 @@ pub(crate) struct NeededApproval {
 }
 
 impl NeededApproval {
-    /// Returns the approval that a call with these arguments needs, or `None` if no rule applies. Rules without approvers use `by`.
+    /// Returns the required approvers and the time limit of a tool call with these arguments, or `None` if no rule applies. Rules
+    /// without approvers use `by`.
     pub(crate) fn by_rules<'r>(
         rules: impl IntoIterator<Item = &'r Approval>,
         by: &[String],
@@ -312,7 +313,7 @@ enum WrittenPeople {
 }
 
 impl People {
-    /// Adds a list of permitted people. A person must then be in this list and in all earlier lists. An empty list restricts nothing.
+    /// Adds a list of permitted people, so that a person must be in this list and in all earlier lists. An empty list restricts nothing.
     pub(crate) fn restrict_to(&mut self, list: &[String]) {
         let is_within = |one: &[String], other: &[String]| {
             let mut people = one.iter();
@@ -325,7 +326,7 @@ impl People {
         self.0.push(list.to_vec());
     }
 
-    /// Returns the lists of names and roles. A permitted person is in every list.
+    /// Returns the lists of names and roles with the right to answer the question; a permitted person is in every list.
     #[cfg(feature = "agents")]
     pub(crate) fn lists(&self) -> &[Vec<String>] {
         &self.0

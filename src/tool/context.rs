@@ -104,8 +104,8 @@ impl ToolContext {
         }
     }
 
-    /// Returns the tool context with the permit of a call. The context holds the permit only weakly, because a tool may keep its
-    /// context after the call.
+    /// Sets the permit of a tool call under the tool's limit on concurrent calls. The context holds the permit only weakly,
+    /// because a tool may keep its context after the call.
     pub(super) fn with_permit(self, permit: Option<&Arc<OwnedSemaphorePermit>>) -> Self {
         Self {
             permit: permit.map(Arc::downgrade).unwrap_or_default(),
@@ -113,7 +113,8 @@ impl ToolContext {
         }
     }
 
-    /// Returns the permit of the tool call, for work that continues after the call timed out or was cancelled.
+    /// Returns the tool call's permit under the limit on concurrent calls, for work that continues after the call timed out or
+    /// was cancelled.
     pub(super) fn permit(&self) -> Option<Arc<OwnedSemaphorePermit>> {
         self.permit.upgrade()
     }
@@ -212,7 +213,7 @@ impl ToolContext {
         &*self.store
     }
 
-    /// Waits for the first breadcrumb that matches a selector. Only breadcrumbs that are announced after this method call count. See
+    /// Waits for the first breadcrumb that matches a selector and is announced after this method call. See
     /// [`ExecutionContext::wait_for`]. The wait counts towards the timeout of the tool call.
     ///
     /// The wait and its timeout start at the call, not at the first poll. To miss no answer, call

@@ -129,7 +129,7 @@ fn defer(deferral: Deferral) -> BoxError {
     Box::new(Deferred(deferral))
 }
 
-/// Error that carries a deferral of the result out of the function of a tool.
+/// Error with which a tool's function reports that the result of the call comes later, for example from a person.
 #[derive(Debug)]
 pub(super) struct Deferred(pub(super) Deferral);
 

@@ -229,7 +229,8 @@ impl ToolExecutor {
         self
     }
 
-    /// Replaces the profile of the tool's executor. The executor retains its kind, definition and schemas.
+    /// Replaces the execution profile of the tool's executor, such as its lease, timeout, order and retry policy. The executor retains
+    /// its kind, definition and schemas.
     ///
     /// The new profile also replaces the timeout and the retries that the settings of the tool require. To change only some values,
     /// start with the current [`profile`](UniversalExecutor::profile).

@@ -17,13 +17,13 @@ pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;
 /// Maximum length in bytes of the error message that a tool returns.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// Returns an error outcome of a tool call. This crate reports the error, not the tool's function.
+/// Creates the outcome of a tool call that failed with an error of this crate, and not of the tool's function.
 pub(super) fn error(code: impl Into<String>, message: impl Into<String>) -> ToolOutcome {
     Answer::error(code, message).into()
 }
 
-/// Returns the outcome of a tool call. For a call with its own run, the caller first handles errors after which the run is retried
-/// or suspended.
+/// Converts the return value of a tool's function to the outcome of the call. For a call with its own run, the caller first handles
+/// errors after which the run is retried or suspended.
 pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
     let failed = match called {
         Ok(output) => return Answer::success(output).into(),
@@ -69,7 +69,7 @@ pub(crate) fn withheld() -> Answer {
     )
 }
 
-/// Returns the outcome of a tool's deferral, or an error if the deferral is too large to be saved.
+/// Converts a tool's deferral to the outcome of the call, or returns an error outcome if the deferral is too large to be saved.
 fn of_deferral(deferral: Deferral) -> ToolOutcome {
     let json = |json| size_within(json, OUTPUT_DEPTH).unwrap_or(usize::MAX);
     let size = match &deferral {

@@ -165,7 +165,8 @@ impl ToolSettings {
 }
 
 impl RetrySafety {
-    /// Returns `true` if a tool call that may have been made is repeated. Otherwise its outcome is unknown.
+    /// Returns `true` if a tool call is repeated although an earlier attempt may have made the call. Otherwise the outcome of the call is
+    /// unknown.
     #[cfg(feature = "agents")]
     pub(crate) fn allows_repeat(self) -> bool {
         self <= Self::Idempotent

@@ -21,15 +21,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Maximum delay before a turn checks its inner executor run again. The inner run is suspended, paused, or held by
-/// another worker.
+/// Maximum delay before a turn checks again the run of its inner executor. The inner run is suspended, paused, or held
+/// by another worker.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Maximum time for which a turn stays active while its inner executor run waits. A run that yields to another attempt
-/// waits for less. For a longer wait, the turn is suspended too. Clocks may differ by about this much.
+/// Maximum time for which a turn waits in memory for the run of its inner executor. A run that yields to another
+/// attempt waits for less. For a longer wait, the turn is suspended too. Clocks may differ by about this much.
 const MAX_ACTIVE_WAIT: Duration = Duration::from_secs(1);
 
-/// Minimum delay before a turn continues its inner executor run after this run has yielded.
+/// Minimum delay before a turn continues the run of its inner executor after that run has yielded.
 const MIN_DELAY: Duration = Duration::from_millis(1);
 
 /// Version number of each trigger breadcrumb that a workload run writes for its inner executor.
@@ -287,8 +287,8 @@ impl ExecutorWorkload {
         }
     }
 
-    /// Returns the trigger for the executor, which is the same breadcrumb in each attempt. Creates it in the first
-    /// attempt.
+    /// Returns the trigger breadcrumb for the inner executor, and creates it in the first attempt. All attempts have
+    /// the same trigger.
     async fn trigger(
         &self,
         cx: &RunCx,
@@ -333,7 +333,8 @@ impl ExecutorWorkload {
         })
     }
 
-    /// Returns the last event of a workload run. `written` lists the breadcrumbs that the inner executor run wrote.
+    /// Creates the last event of a workload run from the breadcrumbs in `written`, which the run of the inner executor
+    /// wrote.
     async fn last_event(
         &self,
         cx: &RunCx,

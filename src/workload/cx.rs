@@ -193,7 +193,7 @@ impl RunCx {
             .unwrap_or_else(PoisonError::into_inner) = messages;
     }
 
-    /// Returns the last event of a run that an error ended, and stores the error for the executor of the run.
+    /// Creates the last event of a workload run that an error ended, and stores the error for the executor of the run.
     pub(super) fn fail(&self, error: BoxError) -> WorkloadEventKind {
         let end = WorkloadEventKind::of_error(&error);
         *self.cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);

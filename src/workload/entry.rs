@@ -62,9 +62,9 @@ impl EntryError {
 }
 
 /// Returns the flow or agent that starts a run of a workflow. A name from the caller decides. Without a name, the first
-/// existing entry is selected in this order: the flow `main`, the flow `default`, the agent `main`, the agent
-/// `default`, the only flow, the only agent of a workflow without flows, and last the entry that `policy` selects. A
-/// name of both a flow and an agent means the flow.
+/// existing one is selected in this order: the flow `main`, the flow `default`, the agent `main`, the agent `default`,
+/// the only flow, the only agent of a workflow without flows, and last the flow or agent that `policy` selects. A name
+/// of both a flow and an agent means the flow.
 ///
 /// # Errors
 /// Returns an [`EntryError`] with the known names.

@@ -149,7 +149,7 @@ impl WorkloadEventKind {
         matches!(self, Self::Started | Self::Restarted { .. })
     }
 
-    /// Returns the last event of a workload run that failed and would fail again.
+    /// Creates the last event of a workload run that failed and would fail again.
     ///
     /// The code is for programs, and the message for people. The failure has no step path.
     #[must_use]
@@ -160,8 +160,8 @@ impl WorkloadEventKind {
         }
     }
 
-    /// Returns the last event of a workload run that an error ended. Omits the message of an error from outside this
-    /// crate, because events have many readers.
+    /// Creates the last event of a workload run that an error ended. Omits the message of an error from outside this crate, because
+    /// events have many readers.
     pub(super) fn of_error(error: &BoxError) -> Self {
         let retry = match class_of(error.as_ref()).retry() {
             Retry::Never => MayRetry::Never,
@@ -180,7 +180,7 @@ impl WorkloadEventKind {
         Self::Error { failure, retry }
     }
 
-    /// Returns the event for the client of a chat turn, or `None` if chat clients do not receive this kind of event.
+    /// Converts the event to an event for chat clients, or returns `None` if chat clients do not receive this kind of event.
     pub(super) fn into_record(self) -> Option<Record> {
         match self {
             Self::Text(text) => Some(Record::Text(text)),

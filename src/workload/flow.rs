@@ -50,17 +50,17 @@ pub struct FlowDefinition {
 }
 
 impl FlowDefinition {
-    /// Returns the workload that starts with the default entry of a workflow. The default entry is the first existing entry in this order:
+    /// Returns the workload that starts with the default flow or agent of a workflow. The default is the first that exists in this order:
     /// the flow `main`, the flow `default`, the agent `main`, the agent `default`, the only flow, the only agent of a workflow without
     /// flows.
     ///
     /// # Errors
-    /// Returns an [`EntryError`] if the workflow has no default entry.
+    /// Returns an [`EntryError`] if the workflow has no default flow or agent.
     pub fn new(name: impl Into<String>, workflow: Workflow) -> Result<Self, EntryError> {
         Self::with_entry(name, workflow, None, EntryPolicy::default())
     }
 
-    /// Returns the workload that starts with the flow or agent `named`. Without a name, `policy` selects the flow or
+    /// Creates a workload definition that starts with the flow or agent `named`. Without a name, `policy` selects the flow or
     /// agent. If `named` is set, requests can start only this flow or agent.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl FlowDefinition {
         Self::starting_with(name, workflow, entry, named)
     }
 
-    /// Returns the workload that starts with the given flow or agent of a workflow.
+    /// Creates a workload definition that starts with the given flow or agent of a workflow.
     pub(super) fn starting_with(
         name: impl Into<String>,
         workflow: Workflow,

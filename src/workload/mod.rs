@@ -194,7 +194,7 @@ pub trait Workload: Send {
     /// [context](RunCx::context).
     fn run(&mut self, cx: RunCx, message: Option<WorkloadMessage>) -> EventStream<'_>;
 
-    /// Stops all work of the workload, and waits until it has stopped.
+    /// Stops all work of the workload, and waits until the work has stopped.
     ///
     /// # Errors
     /// Returns an error that names the work that did not stop. The caller does not call `close` again.
@@ -208,7 +208,7 @@ pub trait Workload: Send {
 /// [`FlowDefinition`] is the usual implementation. Pass a definition to a [`WorkloadExecutor`], a
 /// [`WorkloadScope`] or, with the feature `workloads`, to a `Supervisor` or a `WorkloadManager`.
 pub trait Definition: Send + Sync {
-    /// Returns the name, description, hash and entry of the workload.
+    /// Returns the description of the workload: its name, purpose and hash, and the flow or agent that a run starts with.
     fn meta(&self) -> &Meta;
 
     /// Checks that a workload can be created from this definition.
@@ -221,8 +221,8 @@ pub trait Definition: Send + Sync {
     /// `services`.
     fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError>;
 
-    /// Returns `true` if durable runs of the workload need a store with a run ledger. Runs that wait for people or breadcrumbs are an
-    /// example. Defaults to `false`.
+    /// Returns `true` if an executor of the workload needs a store with a run ledger, for example because runs wait for people or
+    /// breadcrumbs. Defaults to `false`.
     ///
     /// # Errors
     /// Returns the errors of [`check`](Self::check).
@@ -293,7 +293,7 @@ pub trait Definition: Send + Sync {
     ) -> Result<Box<dyn Workload>, BoxError>;
 }
 
-/// Description of a workload, available without creating one.
+/// Description of a workload (such as its name, purpose and hash), available without creating the workload.
 ///
 /// ```
 /// use universal_executor::workload::Meta;

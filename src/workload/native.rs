@@ -157,8 +157,8 @@ struct ClosureFailed {
 }
 
 impl Native {
-    /// Returns the last event of a run whose closure failed with an error. An error that is not retried is the closure's own outcome; any
-    /// other is returned to the executor of the run, with its source.
+    /// Creates the last event of a workload run whose closure failed with an error. An error that is not retried is the closure's own
+    /// outcome; any other is returned to the executor of the run, with its source.
     fn end_with_error(&self, cx: &RunCx, error: BoxError) -> WorkloadEventKind {
         match class_of(error.as_ref()).retry() {
             Retry::Never => WorkloadEventKind::of_error(&error),

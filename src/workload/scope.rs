@@ -43,7 +43,7 @@ pub struct WorkloadScope {
     close_timeout: Duration,
 }
 
-/// Error returned when workloads could not be closed. The scope has tried to close all of them.
+/// Error returned when workloads could not be closed. The closing of each workload was attempted.
 ///
 /// Its message has the names, and not the errors, which can contain secrets. The workloads were
 /// dropped.
@@ -51,14 +51,14 @@ pub struct WorkloadScope {
 #[error("{} of {tried} workloads could not be closed: {}", failures.len(), names(failures))]
 #[non_exhaustive]
 pub struct CloseError {
-    /// The number of workloads that the scope tried to close.
+    /// The number of workloads whose closing was attempted, including the failures.
     pub tried: usize,
     /// The names of the workloads that could not be closed, each with its error.
     pub failures: Vec<(String, BoxError)>,
 }
 
 impl CloseError {
-    /// Logs the names of the workloads without their errors, which may contain secrets.
+    /// Logs the names of the workloads that could not be closed, without their errors, which may contain secrets.
     pub(super) fn log(&self, run: Option<&str>) {
         tracing::warn!(
             run,
@@ -93,8 +93,8 @@ impl WorkloadScope {
         self
     }
 
-    /// Creates a workload, and adds the workload to the scope. The scope closes the workload in [`close`](Self::close),
-    /// or when the scope is dropped.
+    /// Creates a workload that this scope closes together with its other workloads. The scope closes the workload in
+    /// [`close`](Self::close), or when the scope is dropped.
     ///
     /// # Errors
     /// Returns the error of [`Definition::instantiate`].
@@ -108,8 +108,8 @@ impl WorkloadScope {
         Ok(self.add(definition.meta().name.clone(), workload))
     }
 
-    /// Adds a workload to the scope. The scope closes the workload in [`close`](Self::close), or when the scope is
-    /// dropped.
+    /// Adds a workload that this scope closes together with its other workloads. The scope closes the workload in
+    /// [`close`](Self::close), or when the scope is dropped.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -124,13 +124,13 @@ impl WorkloadScope {
         &mut *self.workloads[at].1
     }
 
-    /// Returns the number of the scope's workloads that are not closed yet.
+    /// Returns the number of workloads in this scope that are not closed yet.
     #[must_use]
     pub fn open(&self) -> usize {
         self.workloads.len()
     }
 
-    /// Closes all workloads of the scope. Does nothing if they are already closed.
+    /// Closes all workloads in this scope. Does nothing if they are already closed.
     ///
     /// # Errors
     /// Returns a [`CloseError`] with all workloads that could not be closed.

@@ -53,7 +53,7 @@ impl Panic {
 }
 
 impl TurnOutcome {
-    /// Returns the outcome of a turn for which no workload was created.
+    /// Creates the outcome of a turn for which no workload was created.
     pub(super) fn of(run: &Arc<str>, status: TurnStatus) -> Self {
         Self {
             run: Arc::clone(run),
@@ -64,7 +64,7 @@ impl TurnOutcome {
         }
     }
 
-    /// Returns the outcome of a turn that an error ended before a workload was created.
+    /// Creates the outcome of a turn that an error ended before a workload was created.
     pub(super) fn of_error(run: &Arc<str>, error: BoxError) -> Self {
         let status = TurnStatus::of_error(&error);
         Self {
@@ -100,11 +100,11 @@ pub(super) struct PreparedTurn<'t> {
     pub(super) cancellation: TurnCancellation<'t>,
 }
 
-/// The session of a turn, with the number of entries at the start of the turn.
+/// The session of a turn, with the number of session log entries at the start of the turn.
 #[derive(Clone, Debug)]
 pub(super) struct TurnSession {
     pub(super) conversation: Conversation,
-    /// Number of entries in the session when the turn started.
+    /// Number of entries in the session log when the turn started.
     pub(super) entries_at_start: u64,
 }
 
@@ -128,7 +128,8 @@ struct RunResult {
 /// The result of a turn whose workload did not run to its end.
 struct IncompleteRun {
     status: TurnStatus,
-    /// The error that ended the turn, from the store or the context. `None` if the turn ended for another reason.
+    /// The error that ended the turn, from the store or from the execution context. `None` if the turn ended for
+    /// another reason.
     cause: Option<BoxError>,
     panic: Option<Panic>,
 }
@@ -256,7 +257,7 @@ impl PreparedTurn<'_> {
     }
 }
 
-/// Returns the status of a turn after its messages were added to the session.
+/// Adds the messages of a completed turn to the session log, and returns the final status of the turn.
 async fn save_turn(
     result: Result<(WorkloadEventKind, Vec<agent::ChatMessage>), TurnStatus>,
     session: Option<&TurnSession>,
@@ -280,8 +281,8 @@ async fn save_turn(
 }
 
 impl TurnSession {
-    /// Adds the entry of a turn to the session. Once started, the write is interrupted only if the turn is stopped and
-    /// the store exceeds the timeout. Returns the status of a turn whose entry could not be added.
+    /// Adds the entry of a turn to the session log. Once started, the write is interrupted only if the turn is stopped
+    /// and the store exceeds the timeout. Returns the status of a turn whose entry could not be added.
     pub(super) async fn save_entry(
         &self,
         run: &str,

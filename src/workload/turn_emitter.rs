@@ -139,15 +139,15 @@ fn now() -> Timestamp {
     Timestamp::from_micros(clock::wall_micros())
 }
 
-/// Prefix of the tag with which a trigger names the outer run of its run.
+/// Prefix of the trigger tag that contains the name of the outer run, within which the trigger's run was started.
 pub(super) const PARENT_TAG: &str = "parent:";
 
 tokio::task_local! {
     static OUTER_RUN: OuterRun;
 }
 
-/// Outer run of the runs that start in the current task. The outer run is a task-local value, because `process_event`
-/// has no argument for it.
+/// Outer run of the runs that start in the current tokio task. The outer run is a task-local value, because
+/// `process_event` has no argument for it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OuterRun {
     pub(super) run: Option<Arc<str>>,
@@ -156,13 +156,14 @@ pub(super) struct OuterRun {
 }
 
 impl OuterRun {
-    /// Runs a future in which this outer run is the outer run of all started runs.
+    /// Runs a future, and sets this outer run for all runs that start within the future.
     #[cfg(feature = "workloads")]
     pub(super) async fn around<T>(self, work: impl Future<Output = T>) -> T {
         OUTER_RUN.scope(self, work).await
     }
 
-    /// Returns the outer run of the current task, or an empty value.
+    /// Returns the outer run of the current tokio task, or a value without a run and without listeners if there is
+    /// none.
     pub(super) fn current() -> Self {
         OUTER_RUN.try_with(Self::clone).unwrap_or_default()
     }

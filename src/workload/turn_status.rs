@@ -50,7 +50,7 @@ impl TurnStatus {
         }
     }
 
-    /// Returns the status of a turn whose workload panicked. A retry can succeed.
+    /// Creates the status of a turn whose workload panicked. A retry can succeed.
     pub(super) fn panicked() -> Self {
         let retry = MayRetry::After(Duration::ZERO);
         Self::failed("panic", "the workload panicked", retry)
@@ -81,7 +81,7 @@ impl TurnStatus {
         );
     }
 
-    /// Returns the last event of a turn with this status.
+    /// Creates the last event of a turn from this status.
     pub(super) fn end(&self) -> WorkloadEventKind {
         match self.clone() {
             Self::Completed { output } => WorkloadEventKind::Final { output },
@@ -91,7 +91,7 @@ impl TurnStatus {
         }
     }
 
-    /// Returns the status of a turn from the last event of its run.
+    /// Converts the last event of a turn's run to the status of the turn.
     pub(super) fn of_end(end: WorkloadEventKind) -> Self {
         match end {
             WorkloadEventKind::Final { output } => Self::Completed { output },

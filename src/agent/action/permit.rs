@@ -147,8 +147,9 @@ impl Rules<'_> {
         }
     }
 
-    /// Returns the breadcrumb that an action updates or deletes, if this agent may write it. The agent must have written the breadcrumb's
-    /// current version, the action must name that version, and the agent must be permitted to write the breadcrumb's schema.
+    /// Returns the breadcrumb that an action updates or deletes, or an error if this agent may not write it. The agent must have
+    /// written the breadcrumb's current version, the action must name that version, and the agent must be permitted to write the
+    /// breadcrumb's schema.
     fn check_target<'b>(
         &self,
         target: Target,
@@ -195,7 +196,7 @@ const TAG: &str = "agent:response";
 /// Prefixes of the schemas that an agent without the list `responds_with` may not create. Breadcrumbs of these schemas control other
 /// services: tools, tool configurations, tool code, and messages of users and of the system.
 const CLOSED_PREFIXES: [&str; 3] = ["tool.", "user.", "system."];
-/// The end of the error that tells a model which schemas its agent may create, for an agent without the list `responds_with`.
+/// The last part of an error text for a model: the schemas that an agent without the list `responds_with` may create.
 const OPEN_SCHEMAS: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
                     \"user.\" or \"system.\"";
 

@@ -88,8 +88,8 @@ impl Approvals {
         NeededApproval::by_rules(self.rules_of(tool), &self.by, arguments)
     }
 
-    /// Returns the approval rules that limit a person's change of the arguments of a tool call. The rules limit the permitted approvers and
-    /// the time for the change.
+    /// Returns the approval rules that apply if a person approves a tool call with changed arguments. The rules limit the
+    /// permitted approvers and the time for the change.
     pub(in crate::agent) fn for_changes(&self, tool: &str) -> Vec<Approval> {
         let rules = self.rules_of(tool);
         rules

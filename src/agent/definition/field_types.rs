@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolCalls {
-    /// The agent calls its tools in the process of the run, through the tool registry.
+    /// The agent calls its tools in the worker process that executes the run, through the tool registry.
     ///
     /// The run occupies its worker while a tool works. Use it for tools that take seconds.
     #[default]
@@ -33,8 +33,8 @@ pub enum ToolCalls {
 }
 
 impl ToolCalls {
-    /// Returns the default way to call tools: by breadcrumbs for an agent that may call any tool of an RCRT server, and in the process of
-    /// the run for any other agent.
+    /// Returns the default way to call tools: by breadcrumbs for an agent that may call any tool of an RCRT server, and in the
+    /// worker process of the run for any other agent.
     pub(super) fn by_default(uses_any_tool: bool) -> Self {
         match uses_any_tool {
             true => Self::Breadcrumbs,
@@ -60,7 +60,7 @@ impl ToolCalls {
 #[serde(from = "AgentRefJson")]
 #[non_exhaustive]
 pub struct AgentRef {
-    /// The ID of the other agent.
+    /// The ID of the agent to call.
     ///
     /// An agent cannot call itself: its own ID is
     /// [`AgentError::CallsItself`](crate::agent::AgentError::CallsItself).
@@ -131,10 +131,10 @@ pub struct OutputSlot {
     /// [`AgentExecutor`](crate::agent::AgentExecutor) is created.
     #[serde(default = "any_object")]
     pub schema: Json,
-    /// If `true`, a run in which the agent does not submit the output is incomplete. Defaults to `false`.
+    /// If `true`, the response of a run without this additional output has the status `incomplete`. Defaults to `false`.
     ///
-    /// The model receives [`reminders`](crate::agent::AgentDefinition::reminders) first. Then the
-    /// response has the status `incomplete` and lists the output in `missing`.
+    /// The model receives [`reminders`](crate::agent::AgentDefinition::reminders) first. The response also lists the output in
+    /// `missing`.
     #[serde(default)]
     pub required: bool,
 }
@@ -164,7 +164,7 @@ impl OutputSlot {
         self
     }
 
-    /// Makes the additional output required: a run in which the agent does not submit it is incomplete.
+    /// Makes the additional output required: the response of a run without the output has the status `incomplete`.
     ///
     /// The model receives [reminders](crate::agent::AgentDefinition::reminders) before the run
     /// ends.

@@ -1,4 +1,4 @@
-//! The fields of agent definitions, and the findings about unknown and missing fields.
+//! The known fields of agent definitions, and the errors and warnings about unknown and missing fields.
 
 use crate::agent::{AgentCapabilities, AgentError};
 use crate::model::{
@@ -54,8 +54,8 @@ pub(in crate::agent) static AGENT: KnownFields<'static> = KnownFields {
 /// Additional fields of agent definitions for RCRT (Right Context Right Time) servers.
 const RCRT_FIELDS: [&str; 1] = ["llm_config_id"];
 
-/// Fields of an agent definition that restrict the agent or instruct its model. An unknown field with a similar name is an error in every
-/// mode, because the author intended a restriction or an instruction that would have no effect.
+/// Fields of an agent definition that restrict the agent or instruct its model, so an unknown field with a similar name is an
+/// error in every mode. The author of such a field intended a restriction or an instruction that would have no effect.
 const RESTRICTIONS: [&str; 12] = [
     "approval",
     "budgets",
@@ -179,10 +179,10 @@ fn approval_rules<'v>(
     rules
 }
 
-/// Fails if a finding about the fields of an agent definition is an error.
+/// Fails if one of the problems with the fields of an agent definition is an error and not only a warning.
 ///
 /// # Errors
-/// [`AgentError::UnknownField`] for the first finding that is an error.
+/// [`AgentError::UnknownField`] for the first problem that is an error.
 pub(super) fn reject_errors(findings: &Findings) -> Result<(), AgentError> {
     match findings.first_error() {
         Some(finding) => Err(AgentError::UnknownField {

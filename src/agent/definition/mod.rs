@@ -112,7 +112,8 @@ pub struct AgentDefinition {
     ///
     /// A tool of the registry that is not in the list cannot be called.
     pub tools: Vec<String>,
-    /// The maximum number of turns of one run. A turn is one model request, or one start of the agent's external program. Defaults to 10.
+    /// The maximum number of turns of one run, each of which is one model request or one start of the agent's external program.
+    /// Defaults to 10.
     ///
     /// The minimum is 1. All attempts of a run count together.
     pub max_turns: u32,
@@ -126,20 +127,22 @@ pub struct AgentDefinition {
     /// `tool.request.v1`. A tool with the setting [`over_breadcrumbs`](crate::tool::ToolSettings::over_breadcrumbs) is always called by
     /// breadcrumbs.
     pub tool_calls: ToolCalls,
-    /// The tools whose results are the answer of the run, unless the model calls other tools in the same turn. They are in the field
-    /// `return_to_user`.
+    /// The tools whose results are the answer of the run, unless the same model answer also calls other tools. They are in the
+    /// field `return_to_user`.
     ///
     /// Each name must also be in [`tools`](Self::tools). Defaults to none.
     pub return_to_user: Vec<String>,
-    /// The agents that the agent may call as tools. Their answers are the results of the calls: `use`.
+    /// The agents that the agent may call as tools, whose results are the called agents' answers. They are in the field `use`.
     ///
     /// Defaults to none. The tool name for the model is the ID of the other agent.
     pub uses: Vec<AgentRef>,
-    /// The agents that the agent may call with a tool `handoff-to-<id>`. Their answers are the results of the calls: `handoff`.
+    /// The agents to which the agent's model may hand off a request with the tool `handoff-to-<id>`, whose result is the other
+    /// agent's answer. They are in the field `handoff`.
     ///
     /// Defaults to none.
     pub handoff: Vec<AgentRef>,
-    /// The agents to which the agent may delegate the rest of the run. Their answer is the answer of the run: `delegate`.
+    /// The agents to which the agent may delegate the rest of the run, so that their answer is the answer of the run. They are in
+    /// the field `delegate`.
     ///
     /// Defaults to none. The tool name for the model is `delegate-to-<id>`.
     pub delegate: Vec<AgentRef>,
@@ -148,7 +151,8 @@ pub struct AgentDefinition {
     ///
     /// Defaults to none.
     pub outputs: Vec<OutputSlot>,
-    /// The maximum number of reminders in one run. A reminder tells the model all required outputs that are missing. Defaults to 1.
+    /// The maximum number of times that one run reminds the model of missing required outputs. A reminder names all of these
+    /// outputs. Defaults to 1.
     ///
     /// Zero disables the reminders.
     pub reminders: u32,
@@ -194,8 +198,9 @@ pub struct Budgets {
     ///
     /// Refused calls count, too.
     pub calls: Option<u64>,
-    /// The maximum working time of one agent run in seconds, after which the run ends even if calls are in flight. Work that a failed
-    /// attempt did after it last saved its progress does not count. The timeout of the profile also applies to each attempt.
+    /// The maximum time in seconds that one agent run may work, not counting the time in which the run is suspended. After this
+    /// time, the run ends even if calls are in flight. Work that a failed attempt did after it last saved its progress does not
+    /// count. The timeout of the profile also applies to each attempt.
     pub seconds: Option<u64>,
 }
 

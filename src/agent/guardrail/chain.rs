@@ -221,8 +221,8 @@ pub struct Denied {
     pub guardrail: String,
     /// The kind of the denied value, one of `input`, `output`, `tool call` or `tool result`.
     pub what: &'static str,
-    /// The reason of the guardrail for its denial, for the model or the requester, truncated to 1,024 bytes. If the guardrail failed, the
-    /// reason contains no details.
+    /// The reason that the guardrail gives for its denial, as text for the model or for the user or service that requested the
+    /// run, truncated to 1,024 bytes. If the guardrail failed, the reason contains no details.
     pub reason: String,
     /// If `true`, the model may provide another value instead of the denied value.
     ///

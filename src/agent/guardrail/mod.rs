@@ -206,20 +206,22 @@ pub enum Decision<T> {
     Replace(T),
     /// The checked value does not pass the guardrail.
     Deny {
-        /// The reason for the denial, for the model or the requester of the agent. It must not contain secrets.
+        /// The reason for the denial, as text for the model or for the user or service that requested the run. It must not
+        /// contain secrets.
         reason: String,
     },
     /// The checked value does not pass the guardrail, but the model may provide another value.
     ///
     /// The model answers again once after an output; a second rejected answer fails the run.
     Retry {
-        /// The problem with the checked value, for the model to correct.
+        /// The problem with the checked value, as text for the model, which can correct the value.
         reason: String,
     },
 }
 
 impl<T> Decision<T> {
-    /// Creates a [`Deny`](Self::Deny) decision with a reason for the model or the requester.
+    /// Creates a [`Deny`](Self::Deny) decision with a reason, as text for the model or for the user or service that requested the
+    /// run.
     ///
     /// # Examples
     /// ```
@@ -235,7 +237,7 @@ impl<T> Decision<T> {
         }
     }
 
-    /// Creates a [`Retry`](Self::Retry) decision with a problem for the model to correct.
+    /// Creates a [`Retry`](Self::Retry) decision with a problem, as text for the model, which can correct the checked value.
     ///
     /// # Examples
     /// ```

@@ -129,7 +129,7 @@ pub enum ModelError {
     TooLarge {
         /// The quantity that exceeds its limit, with its unit, such as `the size of the answer in bytes`.
         what: &'static str,
-        /// The limit that the model's answer or request exceeds, in the unit of `what`.
+        /// The limit that the model's answer or request exceeds, in the unit that the field `what` names.
         limit: usize,
     },
     /// An image or a file of a chat message cannot be read, or its content does not match the reference in the message.

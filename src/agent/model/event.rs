@@ -112,7 +112,7 @@ impl ToolCallDelta {
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Collector {
     pieces: Vec<Piece>,
-    /// The index in `pieces` of each tool call of the answer.
+    /// Positions of the answer's tool calls in the list of collected parts, by index of the tool call.
     calls: Vec<usize>,
     usage: Usage,
     stop: Option<StopReason>,

@@ -54,7 +54,7 @@ pub enum Speaker {
 }
 
 impl ChatMessage {
-    /// The section name in the marks around the data of a chat message.
+    /// The section name in the marks that delimit the data of a chat message.
     pub(in crate::agent) const SECTION: &str = "earlier";
 
     /// Creates a chat message from a role and message parts.
@@ -207,8 +207,8 @@ impl ChatMessage {
         self
     }
 
-    /// Returns the text of the chat message for a model. The text consists of the message's own text, its data between marks, and the text
-    /// of tool results. Reasoning is excluded.
+    /// Returns the chat message as one text for a model: the message's own text, its data between marks that delimit it, and the
+    /// text of tool results. Reasoning is excluded.
     ///
     /// Use it in guardrails, which check text. The strings of several parts are joined without a
     /// separator.
@@ -286,8 +286,8 @@ impl ChatMessage {
         parts.any(|part| matches!(part, Part::Image(_) | Part::File(_)))
     }
 
-    /// Returns the chat message for an agent's program. A description replaces each image and file, and reasoning and provider state are
-    /// omitted.
+    /// Converts the chat message for an agent's external program: a description replaces each image and file, and reasoning and
+    /// provider state are omitted.
     #[cfg(feature = "cli")]
     pub(in crate::agent) fn for_program(self) -> Self {
         let parts = self.parts.into_iter();
@@ -317,7 +317,7 @@ impl ChatMessage {
         sizes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the message parts with reasoning of this `origin`, in order. The origin is a model of a provider.
+    /// Returns the reasoning parts of the chat message that the provider and model in `origin` produced, in order.
     pub(in crate::agent) fn reasoning<'m>(
         &'m self,
         origin: &'m PartOrigin,
@@ -335,8 +335,8 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the message parts with provider state of this `origin`, in order. The origin is a model of a provider. With `call_id`, the
-    /// result is the state of that tool call. Without `call_id`, the result is the state of the whole message.
+    /// Returns the provider state parts of the chat message that the provider and model in `origin` produced, in order. With
+    /// `call_id`, the result is the state of that tool call. Without `call_id`, the result is the state of the whole message.
     pub(in crate::agent) fn opaque<'m>(
         &'m self,
         origin: &'m PartOrigin,

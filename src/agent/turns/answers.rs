@@ -32,7 +32,8 @@ impl Run<'_> {
         });
     }
 
-    /// Computes the ID of a request of this run from `parts`. The ID is the same in each attempt.
+    /// Computes the ID of a request of this run as a hash of the run's key and the strings in `parts`. The ID is the same in each
+    /// attempt.
     pub(super) fn request_id(&self, parts: &[&str]) -> String {
         let mut all = vec![self.context.idempotency_key()];
         all.extend(parts);
@@ -214,8 +215,8 @@ impl Run<'_> {
         is_answer
     }
 
-    /// Closes the provider session and returns the suspension of the run until an answer arrives. The suspension contains the requests to
-    /// write.
+    /// Closes the provider session and creates the error value that suspends the run until an answer arrives. The value contains
+    /// the request breadcrumbs to write.
     pub(super) async fn suspend(&mut self) -> Result<BoxError, BoxError> {
         self.update_working_time();
         self.close_session().await;
@@ -237,7 +238,7 @@ impl Run<'_> {
         self.agent.guardrails.tool_result(&tool, answer).await
     }
 
-    /// Returns the tool name of a pending tool call, or an empty string.
+    /// Returns the tool name of a tool call, or an empty string if the call is no longer pending.
     fn tool_of(&self, call: &CallId) -> String {
         let mut pending = self.progress.machine.pending();
         let found = pending.find(|pending| pending.id == *call);

@@ -28,8 +28,7 @@ pub(super) fn add_change_notes(approved: &[Approved], results: &mut [ToolResult]
     }
 }
 
-/// Returns the result of a tool call for the model. If a person changed the arguments of the call, the returned result also contains the
-/// changed arguments.
+/// Returns the result of a tool call for the agent's external program, with a note about the arguments if a person changed them.
 pub(super) fn result_for_model(approved: &[Approved], call: &CallId, answer: &Answer) -> Answer {
     match changed_arguments(approved, call) {
         Some(arguments) => with_change(answer.clone(), arguments),

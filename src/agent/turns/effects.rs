@@ -38,7 +38,8 @@ impl Run<'_> {
         }
     }
 
-    /// Executes effects that the run's state machine requests. Also executes the further effects that follow from their results.
+    /// Executes the effects that the run's state machine requests, such as tool calls, and the further effects that follow from
+    /// their results.
     pub(super) async fn execute_effects(&mut self, effects: Vec<Effect>) -> Result<(), BoxError> {
         let mut effects = VecDeque::from(effects);
         loop {
@@ -105,8 +106,8 @@ impl Run<'_> {
         Ok(Vec::new())
     }
 
-    /// Delivers the undelivered tool results, or ends the run with them as its answer. With batch delivery, nothing is delivered until all
-    /// calls have results.
+    /// Sends the undelivered tool results to the model provider, or ends the run if the results are its answer to the user. With
+    /// batch delivery, nothing is delivered until all calls have results.
     async fn deliver(&mut self) -> Result<Vec<Effect>, BoxError> {
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         let has_pending_calls = is_batch && self.progress.machine.pending().next().is_some();
@@ -160,8 +161,8 @@ impl Run<'_> {
     }
 }
 
-/// Returns the kind of an input that the run's state machine rejected. The name contains no call ID, because a model or a program chose the
-/// ID.
+/// Returns the name, for a log, of the reason why the run's state machine rejected an input. The name contains no call ID,
+/// because a model or a program chose the ID.
 fn anomaly_name(anomaly: &MachineAnomaly) -> &'static str {
     match anomaly {
         MachineAnomaly::UnknownCall { .. } => "unknown_call",

@@ -66,10 +66,11 @@ pub(super) struct Run<'r> {
     aborts: HashMap<CallId, AbortHandle>,
     /// Tool results that wait for the other results of their turn.
     undelivered: Vec<ToolResult>,
-    /// Events for the client of a chat turn. They are sent after the progress is saved, so that no later attempt repeats them.
+    /// Events for the client that follows a chat turn. They are sent after the progress is saved, so that no later attempt
+    /// repeats them.
     unsent_events: Vec<Record>,
     started_at: Instant,
-    /// The working time of the run's earlier attempts.
+    /// The time that the run's earlier attempts have worked, not counting the time in which the run was suspended.
     earlier_time: Duration,
 }
 
@@ -331,7 +332,7 @@ impl<'r> Run<'r> {
         self.progress.spent.set_time(worked);
     }
 
-    /// Returns the run's remaining working time and the run's time budget in seconds, or `None` without a time budget.
+    /// Returns the time that the run may still work and the run's time budget in seconds, or `None` without a time budget.
     fn time_left(&self) -> Option<(Duration, u64)> {
         let limit = self.agent.definition.budgets.seconds?;
         let worked = self.earlier_time + self.started_at.elapsed();

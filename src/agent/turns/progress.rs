@@ -41,7 +41,7 @@ pub(super) struct Progress {
     handed_in: BTreeMap<String, Json>,
     /// The final answer of the run, or `None` if it has none yet.
     ended: Option<FinalAnswer>,
-    /// The tool calls of the current turn with their tool names, if all results of the turn are for the user. Otherwise `None`.
+    /// The tool calls of the last model answer with their tool names, if all their results are for the user. Otherwise `None`.
     direct: Option<Vec<(CallId, String)>>,
     /// The tool requests of the last model answer, until the model receives their results.
     #[serde(default)]
@@ -129,8 +129,8 @@ impl Progress {
         }
     }
 
-    /// Returns `true` if the run may request the next event from the model provider. With [`ResultDelivery::Batch`], no tool call and no
-    /// model request may be pending.
+    /// Returns `true` if the run may request the next event from the model provider; with [`ResultDelivery::Batch`], only if no
+    /// tool call and no model request is pending.
     pub(super) fn may_request_model(&self) -> bool {
         let model = |wait: &Wait| matches!(wait.awaited, Awaited::Model { .. });
         match self.machine.policy().delivery {
@@ -298,8 +298,8 @@ impl Progress {
         })
     }
 
-    /// Returns the tool results that are the run's answer, each with the name of its tool. The result is `None` unless all calls of the
-    /// turn return to the user and succeeded.
+    /// Returns the tool results that are the run's answer, each with the name of its tool. The result is `None` unless all calls
+    /// of the model answer succeeded and all their results are for the user.
     pub(super) fn results_for_user(
         &mut self,
         results: &[ToolResult],
@@ -417,8 +417,8 @@ impl Progress {
         Ok(Value::Object(response))
     }
 
-    /// Calls `work` with the progress, from which the unwritten requests are removed during the call. The progress contains these requests
-    /// again afterwards.
+    /// Calls `work`, such as the serialization for the store, with the progress without the requests that are not yet written as
+    /// breadcrumbs. The progress contains these requests again afterwards.
     pub(super) fn without_unwritten_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);

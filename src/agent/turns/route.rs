@@ -55,8 +55,8 @@ impl<'r> Run<'r> {
         approved.rfind(|approved| approved.call == *call)
     }
 
-    /// Starts a tool call, or finishes it immediately. A call that an earlier attempt may have made is repeated only if its tool permits
-    /// that.
+    /// Starts a tool call, or finishes it at once if its arguments are invalid or it only submits an output. A call that an
+    /// earlier attempt may have made is repeated only if its tool permits that.
     pub(super) fn execute(&mut self, call: MachineCall, again: bool) -> Vec<Effect> {
         let agent = self.agent;
         let arguments = match &call.arguments {
@@ -319,7 +319,8 @@ impl<'r> Run<'r> {
         });
     }
 
-    /// Defers a tool call: adds a request to the run. The answer to the request becomes the result of the call.
+    /// Defers the result of a tool call until another agent or a person answers the request that this function adds to the run. A
+    /// call that cannot be deferred finishes with an error.
     pub(super) fn defer(&mut self, call: CallId, action: Deferral) -> Vec<Effect> {
         let can_wait = self.agent.store.ledger().is_some();
         match action {

@@ -11,7 +11,7 @@ pub(super) struct Spent {
     tool_calls: u64,
     input_tokens: u64,
     output_tokens: u64,
-    /// The working time of the run in milliseconds.
+    /// The time in milliseconds that the run has worked, not counting the time in which the run was suspended.
     milliseconds: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Waits of an agent run for the answers to its requests, in their saved form. The module does no I/O and reads no clock.
+//! The saved form of an agent run's requests that wait for answers. The module does no I/O and reads no clock.
 
 use crate::machine::CallId;
 use crate::model::{Breadcrumb, Json, NewBreadcrumb, Timestamp};

@@ -1,4 +1,4 @@
-//! The state of a question to a person as plain data.
+//! The state of a question to a person, as serializable data without a store handle.
 
 use crate::model::{Breadcrumb, Timestamp};
 use crate::request::human;

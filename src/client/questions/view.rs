@@ -1,4 +1,4 @@
-//! People who answer questions, and the questions of runs, as plain data.
+//! People who answer questions, and the questions of runs, as serializable data without a store handle.
 
 use crate::client::creator_of;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
@@ -86,7 +86,7 @@ pub enum QuestionKind {
     Question,
 }
 
-/// A question of a run to a person, as plain data. It can be printed and serialized.
+/// A question of a run to a person, as printable and serializable data without a store handle.
 ///
 /// Returned by [`Questions::open`](super::Questions::open),
 /// [`Questions::get`](super::Questions::get), and by a turn that waits for a person. An open
@@ -129,12 +129,11 @@ pub struct QuestionView {
     pub arguments: Option<Json>,
     /// The answers from which the person can choose; any answer if empty.
     ///
-    /// They are a proposal for the page. [`answer`](super::Questions::answer) checks only the
-    /// [schema](Self::schema).
+    /// The options are a proposal for the page. [`answer`](super::Questions::answer) checks only the [schema](Self::schema).
     pub options: Vec<String>,
     /// The names of the people with the right to answer the question, and roles as `role:<name>`; everyone if empty.
     pub allowed: Vec<String>,
-    /// Further approver lists, for a tool with several rules that name approvers. A person must be in [`allowed`](Self::allowed) and in
+    /// Further approver lists, for a tool with several rules that name approvers: a person must be in [`allowed`](Self::allowed) and in
     /// each of these lists.
     pub also_allowed: Vec<Vec<String>>,
     /// The ID of the executor that asks the question, such as an agent or a flow. The run recorded the ID when it wrote the question.

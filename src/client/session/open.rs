@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// Number of messages in one page of the search for open turns of a session.
 const PAGE: usize = 100;
 
-/// Maximum number of messages after a given message that are checked for an ended turn, the newest first. A turn without a run in the
-/// ledger counts as ended if a later turn has ended.
+/// Maximum number of later messages of a session that are read, the newest first, to find out whether a later turn has ended. A turn
+/// without a run in the ledger counts as ended if a later turn has ended.
 const LATER_MESSAGES: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.
@@ -130,8 +130,8 @@ impl Session {
         Turn::new(self.client.clone(), request, Cursor::default())
     }
 
-    /// Adds the runs of the messages' open turns to `open`. The messages must be in order, the newest first. Returns `true` if one of the
-    /// turns has ended.
+    /// Adds to `open` the run of each message whose turn has not ended. The messages must be in order, the newest first. Returns `true`
+    /// if one of the turns has ended.
     async fn add_open(
         &self,
         messages: &[Arc<Breadcrumb>],

@@ -88,7 +88,8 @@ pub struct SessionView {
 /// Number of turns in one page of [`Session::history`].
 const PAGE: usize = 100;
 
-/// Pairs of a request schema and its answer schema. People and tool executors outside the requesting run write the answers.
+/// Schemas of requests that runs write to people and to tool executors, each with the schema of its answers. People and tool executors
+/// outside the requesting run write the answers.
 const ANSWER_SCHEMAS: &[(&str, &str)] = &[
     (human::REQUEST, human::RESPONSE),
     (ToolExecutor::REQUEST, ToolExecutor::RESPONSE),
@@ -475,8 +476,8 @@ fn replies_to(
     }]
 }
 
-/// Returns `true` if an answer names the ID of the breadcrumb `request`, and `false` if it names another ID. The result is `None` if the
-/// answer names no breadcrumb. The ID is the trigger ID in the answer's `creator` or, without a creator, the answer's `question`.
+/// Returns `true` if an answer names the ID of the breadcrumb `request`, `false` if the answer names another ID, and `None` if the answer
+/// names no ID. The ID is the trigger ID in the answer's `creator` or, without a creator, the answer's `question`.
 fn names_request(answer: &Breadcrumb, request: BreadcrumbId) -> Option<bool> {
     let creator = answer.context.get("creator");
     let trigger = creator.and_then(|creator| creator.get("trigger_id"));

@@ -80,15 +80,15 @@ const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::
 /// Time after which a turn without a run ends, if the turn of a later message has ended. A worker can still enqueue the run meanwhile.
 const MISSING_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Number of segments of a turn's events in one read.
+/// Number of segments (breadcrumbs with events of one turn) on one page of query results.
 const PAGE: usize = 200;
 
-/// Maximum number of segments of a turn's events that are read together. If there are more, the oldest segments are omitted, and an event
-/// reports the omission.
+/// Maximum number of segments (breadcrumbs with events of one turn) that one read of the turn's events returns. If there are more, the
+/// oldest segments are omitted, and an event reports the omission.
 const MAX_SEGMENTS: usize = 20_000;
 
-/// Maximum total size in bytes of a turn's events that are read together. If they are larger, the oldest segments are omitted, and an event
-/// reports the omission.
+/// Maximum total size in bytes of the events that one read of a turn's events returns. If they are larger, the oldest segments are omitted,
+/// and an event reports the omission.
 const MAX_EVENT_BYTES: usize = 8 << 20;
 
 impl Turn {

@@ -73,7 +73,8 @@ impl Blocks {
     }
 }
 
-/// Returns `true` if a single backslash before a tag's braces makes the braces literal. Several backslashes are literal themselves.
+/// Returns `true` if a single backslash before the braces of a template tag makes the braces literal. Several backslashes are
+/// literal themselves.
 fn is_escaped(before: &str) -> bool {
     before.ends_with('\\') && !before.ends_with("\\\\")
 }

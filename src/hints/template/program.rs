@@ -16,7 +16,7 @@ pub(super) enum Node {
 #[derive(Debug)]
 pub(super) struct If {
     pub(super) test: Term,
-    /// If `true`, the block's condition holds for the number 0 (`includeZero`).
+    /// If `true`, the condition of a template block holds for the number 0 (`includeZero`).
     pub(super) includes_zero: bool,
     pub(super) body: Vec<Node>,
     pub(super) otherwise: Vec<Node>,
@@ -44,23 +44,24 @@ pub(super) enum Term {
 /// Start of a path in a template. Scopes are counted from the innermost, which is 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PathStart {
-    /// The root object of the template, whose field `context` is the filtered context.
+    /// The root object of a template, whose field `context` is the filtered context.
     Root,
-    /// The value of an open scope, such as the item of `each`.
+    /// The value of an open template scope, such as the item of `each`.
     Scope(usize),
-    /// The index of the item or field in a scope of `each`.
+    /// The index of the item or field in a template scope of `each`.
     Index(usize),
-    /// The name of the field in a scope of `each` over an object.
+    /// The name of the field in a template scope of `each` over an object.
     Key(usize),
-    /// The second block parameter of a scope: the field name in `each` over an object, or the item index in `each` over a list.
+    /// The second block parameter of a template scope: the field name in `each` over an object, or the item index in `each` over
+    /// a list.
     KeyOrIndex(usize),
-    /// `true` for the first item or field in a scope of `each`.
+    /// `true` for the first item or field in a template scope of `each`.
     First(usize),
-    /// `true` for the last item or field in a scope of `each`.
+    /// `true` for the last item or field in a template scope of `each`.
     Last(usize),
 }
 
-/// Helper function of templates.
+/// Helper function of hint templates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Call {
     Lookup,
@@ -101,12 +102,12 @@ impl Call {
         Self::ALL.into_iter().map(|(name, _)| name)
     }
 
-    /// Returns `true` if the helper returns a boolean, and can be a block.
+    /// Returns `true` if the template helper returns a boolean, so that it can open a block like `if`.
     pub(super) fn is_boolean(self) -> bool {
         !matches!(self, Self::Lookup | Self::Len)
     }
 
-    /// Returns the number of values that the helper takes. The second value is `true` if more values are allowed.
+    /// Returns the number of arguments that the template helper takes. The second value is `true` if more arguments are allowed.
     pub(super) fn arity(self) -> (usize, bool) {
         match self {
             Self::Len | Self::Not => (1, false),

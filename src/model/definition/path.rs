@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Names of the definition fields that can contain the list of subscriptions, the innermost first.
 pub(super) const STEPS: [&str; 3] = ["selectors", "subscriptions", "context"];
 
-/// Returns the next field on the path to the list of subscriptions, with the field's value.
+/// Returns the next field of a definition on the path to the list of subscriptions, with the field's value.
 pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {
     let object = value.as_object()?;
     STEPS
@@ -15,7 +15,8 @@ pub(super) fn next(value: &Value) -> Option<(&'static str, &Value)> {
         .find_map(|name| Some((name, object.get(name).filter(|value| !value.is_null())?)))
 }
 
-/// Returns the path of the list of subscriptions. If the list is missing, returns the path of the innermost value on the path to it.
+/// Returns the path of the list of subscriptions in a definition. If the list is missing, returns the path of the innermost value
+/// on the path to it.
 pub(super) fn list(definition: &Value) -> DefinitionPath {
     let (mut path, mut value) = (DefinitionPath::default(), definition);
     for _ in 0..MAX_DEPTH {

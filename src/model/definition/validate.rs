@@ -58,7 +58,7 @@ pub(crate) struct ConditionCount {
 }
 
 impl ConditionCount {
-    /// Adds the conditions with these operators to the counts of the definition.
+    /// Counts conditions with these operators towards a definition's limits on conditions and on regular expressions.
     ///
     /// # Errors
     /// Returns the exceeded limit.

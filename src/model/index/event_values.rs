@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::cell::OnceCell;
 use std::hash::RandomState;
 
-/// The values of an event's context at the paths of one group of selectors.
+/// The values of an event's context at the JSONPaths of one group of selectors.
 ///
 /// The first access finds the values at all paths of the group, in the parsed value if there is one, otherwise by a scan of the text
 /// without parsing it.
@@ -29,20 +29,20 @@ impl<'e> EventValues<'e> {
         }
     }
 
-    /// Returns the values of the event's context at the used paths, sorted by path number, or `None` if the context is missing or
-    /// unreadable.
+    /// Returns the values of an event's context at the JSONPaths of the indexed conditions, sorted by path number, or `None` if
+    /// the context is missing or unreadable.
     pub(super) fn values(&self) -> Option<&[PathValue<'e>]> {
         self.values.get_or_init(|| self.find()).as_deref()
     }
 
-    /// Returns the value of the event's context at the path with this number.
+    /// Returns the value of an event's context at the JSONPath with this number, or `None` if the context has no value there.
     pub(super) fn value(&self, path: usize) -> Option<&PathValue<'e>> {
         let values = self.values()?;
         let at = values.binary_search_by_key(&path, PathValue::path).ok()?;
         values.get(at)
     }
 
-    /// Returns the hash of a path and its value. Equal values have equal hashes.
+    /// Returns the hash of a JSONPath and its value. Equal values have equal hashes.
     pub(super) fn hash(&self, value: &PathValue<'_>) -> u64 {
         value.hash(self.state)
     }

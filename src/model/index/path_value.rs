@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::cell::OnceCell;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
-/// The value of an event's context at one path that a selector index uses.
+/// The value of an event's context at one JSONPath that a selector index uses.
 pub(super) struct PathValue<'e> {
     path: usize,
     node: ValueForm<'e>,
@@ -47,7 +47,7 @@ impl<'e> PathValue<'e> {
         self.node.value()
     }
 
-    /// Returns the hash of the path and its value in the event's context. Equal values have equal hashes.
+    /// Returns the hash of a JSONPath and its value in an event's context. Equal values have equal hashes.
     pub(super) fn hash(&self, state: &RandomState) -> u64 {
         *self.hash.get_or_init(|| self.node.hash(state, self.path))
     }
@@ -80,7 +80,7 @@ fn unquoted(text: &str) -> Option<&str> {
     (!inner.contains('\\')).then_some(inner)
 }
 
-/// Returns the hash of a path and a value. Values that are equal in conditions have equal hashes.
+/// Returns the hash of a JSONPath and a value. Values that are equal in conditions have equal hashes.
 pub(super) fn hash_value(state: &RandomState, path: usize, value: &Value) -> u64 {
     let kind = match value {
         Value::String(text) => return hash_text(state, path, text),

@@ -15,7 +15,7 @@ pub(super) struct Paths {
 struct Node {
     names: BTreeMap<Box<str>, usize>,
     indexes: BTreeMap<i64, usize>,
-    /// Number of conditions of the group's selectors whose path ends at this node.
+    /// Number of conditions of the selector group whose JSONPath ends at this tree node.
     uses: usize,
 }
 
@@ -23,7 +23,7 @@ impl Paths {
     /// Identifying number of the root path `$` in the tree.
     pub(super) const ROOT: usize = 0;
 
-    /// Adds one use of a path, and returns the number that identifies the path in the tree.
+    /// Adds one use of a JSONPath, and returns the number that identifies the path in the tree.
     pub(super) fn acquire(&mut self, steps: &[Step]) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node::default());
@@ -41,7 +41,7 @@ impl Paths {
         at
     }
 
-    /// Decrements the use count of a path and removes unused nodes.
+    /// Decrements the use count of a JSONPath, and removes unused nodes from the tree.
     pub(super) fn release(&mut self, steps: &[Step]) {
         let Some(at) = self.find(steps) else { return };
         if let Some(node) = self.nodes.get_mut(at) {
@@ -66,7 +66,8 @@ impl Paths {
         }
     }
 
-    /// Returns the number of a path in the tree, or `None` if the tree does not contain the path. Prefixes of used paths have numbers too.
+    /// Returns the number of a JSONPath in the tree, or `None` if the tree does not contain the path. Prefixes of paths in
+    /// conditions have numbers too.
     pub(super) fn find(&self, steps: &[Step]) -> Option<usize> {
         let from = (!self.nodes.is_empty()).then_some(Self::ROOT)?;
         steps.iter().try_fold(from, |at, step| self.child(at, step))
@@ -92,13 +93,14 @@ impl Paths {
             .is_some_and(|node| !node.indexes.is_empty())
     }
 
-    /// Returns the identifying number of the path that extends the path `at` by a name.
+    /// Returns the identifying number of the JSONPath that extends the path `at` by a name, or `None` if the tree does not
+    /// contain this path.
     pub(super) fn name(&self, at: usize, name: &str) -> Option<usize> {
         self.nodes.get(at)?.names.get(name).copied()
     }
 
-    /// Calls `found` for each path that starts with `at` and that a condition uses, with the path's identifying number and value. `value`
-    /// is the value at the path `at`. The longest path limits the recursion.
+    /// Calls `found` for each JSONPath that starts with `at` and that a condition uses, with the path's identifying number and
+    /// value. `value` is the value at the path `at`. The longest path limits the recursion.
     pub(super) fn walk<'v>(
         &self,
         at: usize,

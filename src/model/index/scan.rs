@@ -11,8 +11,8 @@ const PARSEABLE_EXPONENT_DIGITS: usize = 2;
 
 /// Returns the values of a JSON text at the paths that the indexed conditions use, sorted by path number.
 ///
-/// The syntax of the text must be valid JSON. Returns `None` if only a parser can decide: for a text that a `Value` may not be able
-/// to hold (long numbers, lone surrogates, too many levels), and for a duplicate key on a used path.
+/// The syntax of the text must be valid JSON. Returns `None` if only a parser can decide: for a text that a `Value` may not be
+/// able to hold (long numbers, lone surrogates, too many levels), and for a duplicate key on the path of an indexed condition.
 pub(super) fn scan<'e>(text: &'e str, paths: &Paths) -> Option<Vec<PathValue<'e>>> {
     let mut scanner = Scanner {
         text,
@@ -44,12 +44,13 @@ struct Scanner<'e, 'p> {
     at: usize,
     depth: usize,
     paths: &'p Paths,
-    /// The values found so far, at the used paths and at their prefixes. The prefixes are needed to detect duplicate keys.
+    /// The context values found so far, at the JSONPaths of indexed conditions and at their prefixes. The prefixes are needed to
+    /// detect duplicate keys.
     found: Vec<PathValue<'e>>,
 }
 
 impl Scanner<'_, '_> {
-    /// Reads the JSON value at the cursor. `path` is the number of the value's path in the tree.
+    /// Reads the JSON value at the cursor. `path` is the number of the value's JSONPath in the tree.
     fn value(&mut self, path: usize) -> Option<()> {
         self.blanks();
         let start = self.at;
@@ -70,7 +71,7 @@ impl Scanner<'_, '_> {
         Some(())
     }
 
-    /// Reads a JSON object whose fields can be at used paths. The longest path limits the recursion.
+    /// Reads a JSON object that can contain values at the JSONPaths of indexed conditions. The longest path limits the recursion.
     fn object(&mut self, path: usize) -> Option<()> {
         self.open()?;
         loop {

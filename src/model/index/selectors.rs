@@ -146,7 +146,8 @@ impl<K: Copy + Ord> SelectorIndex<K> {
 }
 
 impl<K> Group<K> {
-    /// Returns the tags and values by which the group's tree stores the selector. The paths of the selector must be in use.
+    /// Returns the tags and values under which a selector is stored in the tree of its selector group. The group must contain the
+    /// paths of the selector.
     fn plan(&self, selector: &Selector, state: &RandomState) -> Plan {
         let tag = |tag: &String| state.hash_one(tag);
         let mut all: Vec<Edge> = selector

@@ -11,9 +11,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// The depth is at most [`Plan::MAX_REQUIRED`] + 1 edges, which limits the recursion.
 #[derive(Clone, Debug)]
 pub(super) struct Tree<K> {
-    /// The first selector whose last indexed test leads to this node. Most nodes have one, so it needs no allocation.
+    /// The first selector that is stored at this tree node. Most nodes have one, so it needs no allocation.
     first: Option<Entry<K>>,
-    /// Further selectors whose last indexed test leads to this node.
+    /// Further selectors that are stored at this tree node.
     others: Vec<Entry<K>>,
     /// The child nodes of this tree node. `None` for leaves, which most nodes are.
     branches: Option<Box<Branches<K>>>,
@@ -30,26 +30,27 @@ struct Branches<K> {
     all_tags: Edges<K>,
     any_tags: Edges<K>,
     values: Edges<K>,
-    /// Number of edges with a value test for each path, by path number.
+    /// Number of edges from this tree node that test a value at a JSONPath, by path number.
     paths: HashMap<usize, usize, BuildHasherDefault<PassThrough>>,
 }
 
-/// Child nodes by the keyed hash of the test. Two tests with the same hash share an edge, which causes a false candidate.
+/// Child nodes of a tree node, by the keyed hash of the tag or value that the edge tests. Two tests with the same hash share an
+/// edge, which causes a false candidate.
 type Edges<K> = ByHash<Tree<K>>;
 
 /// Map whose keys are already hashes.
 pub(super) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<PassThrough>>;
 
-/// An indexed test of a selector.
+/// A selector's test of a tag or a value that the selector index stores.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Edge {
     /// A tag that the selector requires, by its hash.
     AllTags(u64),
     /// A value that the selector requires, or accepts as an alternative, at a path of the context.
     Value {
-        /// The number of the path in the context.
+        /// The number of the JSONPath at which the selector tests the value.
         path: usize,
-        /// The hash of the path and the value.
+        /// The hash of the JSONPath and the value that the selector tests.
         hash: u64,
     },
     /// One of the alternative tags of the selector, by its hash.
@@ -63,7 +64,7 @@ pub(super) struct Plan {
     alternatives: Vec<Edge>,
 }
 
-/// An event as the tree tests it: its sorted tag hashes and its context, both computed on demand.
+/// An event that is searched in the tree of selectors: its sorted tag hashes and its context, both computed on demand.
 pub(super) struct Search<'s> {
     pub(super) tags: &'s dyn Fn() -> &'s [u64],
     pub(super) values: &'s EventValues<'s>,
@@ -126,8 +127,8 @@ impl<K: Copy + PartialEq> Tree<K> {
         removed > 0
     }
 
-    /// Calls `visitor` for each selector in this tree whose indexed tests all pass. A selector with several ends can be visited several
-    /// times.
+    /// Calls `visitor` for each selector in this tree whose indexed tests all pass. A selector with several alternatives can be
+    /// visited several times.
     pub(super) fn visit<'t>(&'t self, search: &Search<'_>, visitor: &mut impl FnMut(&'t Entry<K>)) {
         for entry in self.first.iter().chain(&self.others) {
             visitor(entry);
@@ -194,7 +195,7 @@ impl<K: Copy + PartialEq> Branches<K> {
         }
     }
 
-    /// Removes the child node at an edge if it has no selectors.
+    /// Removes the child node at an edge if no selectors are stored at or below this child.
     fn prune(&mut self, edge: Edge) {
         let edges = self.edges(edge);
         if !edges.get(&edge.hash()).is_some_and(Tree::is_empty) {

@@ -11,20 +11,23 @@ use serde_json::Value;
 /// document of 1 MiB of one-digit numbers takes half of these steps for one short path.
 pub(crate) const MAX_SEARCH_STEPS: usize = 1 << 22;
 
-/// The number of search steps for one node of a document. The evaluator formats the location of each node.
+/// The number of search steps for one node of a document. The evaluator formats the normalized path of each node.
 const NODE_STEPS: usize = 4;
-/// The number of bytes that cost as many search steps as one node. The location of a node and the content of a string count.
+/// The number of bytes that cost as many search steps as one node. The normalized path of a node and the content of a string
+/// count.
 const NODE_BYTES: usize = 64;
-/// The length in bytes by which a JSONPath must grow to increase its search factor by 1.
+/// The length in bytes that counts as one more search: a JSONPath of n times this length takes n + 1 times the steps of the
+/// shortest JSONPath.
 const PATH_BYTES: usize = 32;
 
 impl Path {
-    /// Returns the factor by which the length of this path multiplies the cost of a search.
+    /// Returns the factor by which the length of this JSONPath multiplies the steps of a search.
     pub(crate) fn search_factor(&self) -> usize {
         1 + self.source().len() / PATH_BYTES
     }
 
-    /// Returns the number of steps of an evaluation of this path, or `None` if it is more than `limit`. A plain path takes 0 steps.
+    /// Returns the number of steps of an evaluation of this JSONPath, or `None` if it is more than `limit`. A plain path takes 0
+    /// steps.
     pub(crate) fn search_steps(&self, value: &Value, limit: usize) -> Option<usize> {
         if self.is_plain() {
             return Some(0);
@@ -34,7 +37,7 @@ impl Path {
         Some(steps.saturating_mul(factor))
     }
 
-    /// Checks that an evaluation of this path takes at most `limit` steps.
+    /// Checks that an evaluation of this JSONPath takes at most `limit` steps.
     pub(crate) fn admit_search(&self, value: &Value, limit: usize) -> Result<(), PathError> {
         match self.search_steps(value, limit) {
             Some(_) => Ok(()),
@@ -46,7 +49,7 @@ impl Path {
     }
 }
 
-/// Returns the number of steps in which a path of minimum length searches the whole value, or `None` for more than `limit` steps.
+/// Returns the number of steps that the shortest JSONPath takes to search the whole value, or `None` if it is more than `limit`.
 pub(crate) fn search_steps(value: &Value, limit: usize) -> Option<usize> {
     let mut remaining = limit;
     subtract_steps(value, 0, 0, &mut remaining)?;

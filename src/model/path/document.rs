@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use super::{PathError, shorten};
 
-/// Maximum nesting depth of a document that a path searches. The limit equals the default limit of the `serde_json` parser.
+/// Maximum nesting depth of a document that a JSONPath searches. The limit equals the default limit of the `serde_json` parser.
 pub(super) const MAX_DEPTH: usize = 128;
-/// Maximum total size in bytes of the locations of all nodes of a document.
+/// Maximum total size in bytes of the normalized paths of all nodes of a document that a JSONPath searches.
 pub(super) const MAX_LOCATION_BYTES: usize = 32 * 1024 * 1024;
-/// Estimated number of bytes that an index, or the quotes and brackets around a name, add to a location.
+/// Estimated number of bytes that an index, or the quotes and brackets around a name, add to the normalized path of a document
+/// node.
 const BRACKETS: usize = 8;
 
 /// Checks that a search of the whole document by a JSONPath does not exceed the limits.
@@ -60,7 +61,8 @@ impl Measure<'_> {
     }
 }
 
-/// Returns the maximum number of bytes that a member name takes in a node's location. An escaped character takes up to six bytes.
+/// Returns the maximum number of bytes that a member name takes in a document node's normalized path. An escaped character takes
+/// up to six bytes.
 fn max_location_bytes(name: &str) -> usize {
     let escaped = name
         .bytes()

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// Maximum size in bytes of a tool's input schema in a question. A larger schema is omitted.
 pub(super) const MAX_SCHEMA_BYTES: usize = 16 << 10;
 
-/// Maximum size in bytes of a question's rules for changed tool call arguments. If the rules are larger, the client
+/// Maximum size in bytes of the rules in a question for a change of the tool call arguments. If the rules are larger, the client
 /// refuses changed arguments.
 const MAX_RULES_BYTES: usize = 16 << 10;
 
@@ -27,9 +27,9 @@ const APPROVAL_FIELDS: [&str; 7] = [
     "tool",
 ];
 
-/// Returns the fields of a question that asks a person to approve a tool call, with the arguments and the digest of the
-/// call. The question names the tool as the service registered it, because a definition can give a dangerous tool a
-/// harmless name. `changes` are the rules for the people who change the arguments.
+/// Returns the fields of a question that asks a person to approve a tool call, with the arguments and the digest of the call. The
+/// question names the tool as the service registered it, because a definition can give a dangerous tool a harmless name. `changes` are
+/// the approval rules for the right to change the arguments.
 pub(crate) fn approval(
     call: &MachineCall,
     registered: Option<&dyn Tool>,
@@ -71,7 +71,8 @@ pub(crate) fn approval(
     fields
 }
 
-/// Adds the input schema of the tool and the rules for changes to a question, for clients that change arguments.
+/// Adds to a question the tool's input schema and the rules for a change of the tool call arguments. Clients need both to change
+/// arguments.
 fn add_change_terms(
     fields: &mut Map<String, Value>,
     registered: Option<&dyn Tool>,
@@ -152,8 +153,8 @@ pub(crate) fn fingerprint_of_question(fields: &Value) -> String {
     hash(&[&sorted_text(fields)])
 }
 
-/// Returns the breadcrumb of a question to a person. Escapes characters that change the order of displayed text in all
-/// fields: a model could use them to make arguments look different from the values that the tool gets.
+/// Creates the breadcrumb of a question to a person. Escapes characters that change the order of displayed text in all fields: a
+/// model could use them to make arguments look different from the values that the tool gets.
 pub(crate) fn request(
     fields: Value,
     request_id: &str,
@@ -211,8 +212,8 @@ fn reorders_text(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns the error result of an approved tool call if the `llm_hints` of the approval withhold the changed arguments. The call is not
-/// made, because its result could show the arguments. Returns `None` if the call may be made.
+/// Returns an error result in place of an approved tool call if `llm_hints` exclude the arguments that the approver changed, or `None`
+/// if the call may be made. The result of the call could show the arguments.
 pub(crate) async fn withheld_arguments(
     approval: &Breadcrumb,
     changed: Option<&Json>,

@@ -32,8 +32,8 @@ pub(crate) async fn with_id(
     Ok(questions)
 }
 
-/// Returns `true` if a run or turn accepts an answer to its own request. A turn outside a run can start again and ask an equal question
-/// under the same ID. The answer of a person must then be to the newest question.
+/// Returns `true` if the requesting run, or the requesting turn outside a run, accepts a breadcrumb as the answer to its request. A turn
+/// outside a run can start again and ask an equal question under the same ID. The answer of a person must then be to the newest question.
 ///
 /// # Errors
 /// Returns the errors of [`ExecutionContext::accepts`] and of the store.

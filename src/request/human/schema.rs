@@ -32,7 +32,8 @@ impl QuestionSchema {
         &self.schema
     }
 
-    /// Checks a value of an answer by the question's schema. A schema that cannot be compiled excludes no value.
+    /// Checks a value, such as a person's answer, against the JSON Schema in a question. Every value fits a schema that
+    /// cannot be compiled.
     ///
     /// # Errors
     /// Returns the reason why the value does not fit.
@@ -49,8 +50,8 @@ impl PartialEq for QuestionSchema {
     }
 }
 
-/// Returns `false` if the schema of a question excludes the value in the context of an answer. Runs and the writers of
-/// answers share this rule.
+/// Returns `false` if the value in a person's answer does not fit the JSON Schema of the question. Runs and the
+/// writers of answers share this rule.
 pub(crate) fn has_fit_answer(answer: &Value, schema: Option<&QuestionSchema>) -> bool {
     match (schema, answer.get("answer")) {
         (Some(schema), Some(value)) => schema.check(value).is_ok(),

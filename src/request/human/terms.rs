@@ -37,7 +37,7 @@ pub(crate) struct QuestionTerms {
     pub(crate) asked_at: Timestamp,
     /// The expiry time of the question, by the clock of the waiting run or turn. Later answers are rejected.
     pub(crate) expires_at: Option<Timestamp>,
-    /// The rules for the people who change the arguments of the tool call.
+    /// The approval rules for the right to change the arguments of the tool call.
     change_rules: Vec<Approval>,
 }
 
@@ -108,7 +108,7 @@ impl QuestionTerms {
         answer.updated_at >= self.asked_at && may_be_for(&answer.context, self.breadcrumb)
     }
 
-    /// Checks an answer by the schema of the question.
+    /// Checks a person's answer against the JSON Schema in the question.
     ///
     /// # Errors
     /// Returns the reason why the answer does not fit.
@@ -117,7 +117,7 @@ impl QuestionTerms {
         schema.map_or(Ok(()), |schema| schema.check(answer))
     }
 
-    /// Checks changed arguments of the tool call by the schema in the question.
+    /// Checks changed arguments of the tool call against the JSON Schema in the question.
     ///
     /// # Errors
     /// Returns the reason why the arguments do not fit.
@@ -131,8 +131,8 @@ impl QuestionTerms {
         self.arguments.as_deref() == Some(arguments)
     }
 
-    /// Returns the approval that the question's rules require for a change to these tool call arguments. Returns `None` if no rule applies
-    /// or nothing changes.
+    /// Returns the approvers and the time limit that the question's rules require for a change to these tool call arguments, or `None` if
+    /// no rule applies or nothing changes.
     pub(crate) fn needed_approval(&self, arguments: &Value) -> Option<NeededApproval> {
         match self.is_unchanged(arguments) {
             true => None,

@@ -5,7 +5,7 @@ use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, NewRequest, Requested, StoreError};
 use std::sync::Arc;
 
-/// Constant executor ID in the request keys under which people's answers are written.
+/// Fixed executor ID in the idempotency keys of the writes of people's answers.
 const ANSWERS: &str = "universal-executor:answers";
 
 /// Maximum number of invalid answers to one question. Further answers are refused.
@@ -20,8 +20,8 @@ pub(crate) enum WrittenAnswer {
     Other(Arc<Breadcrumb>),
 }
 
-/// Writes a person's answer to a question, unless an earlier answer is valid. The request keys of the store find the
-/// earlier answers, and `counts` returns `true` for a valid one. Invalid answers do not prevent the write.
+/// Writes a person's answer to a question, unless an earlier answer is valid. The idempotency keys of the store find
+/// the earlier answers, and `counts` returns `true` for a valid one. Invalid answers do not prevent the write.
 ///
 /// On a store without [keys](crate::store::Capabilities::keyed_requests), the answer is written in any case.
 ///
@@ -81,8 +81,8 @@ pub(crate) fn is_same(
     is_by_same && earlier.context == new.context
 }
 
-/// Returns the request key of a person's answer to a question. The key depends on the last answer without effect, if
-/// there is one.
+/// Returns the idempotency key for the write of a person's answer to a question. The key depends on the last answer
+/// without effect, if there is one.
 fn key(terms: &QuestionTerms, last_invalid: Option<BreadcrumbId>) -> String {
     let question = terms.breadcrumb.to_string();
     match last_invalid {

@@ -9,10 +9,9 @@ const SCHEMA: &str = "tool.config.v1";
 
 /// Error returned for the model configuration of an agent: the breadcrumb that `llm_config_id` names.
 ///
-/// The agent definition is rejected, and a `definition.rejected.v1` breadcrumb has this message.
-/// The runtime reads `llm_config_id` only with the option `rcrt` of
-/// [`DefinitionOptions`](crate::model::DefinitionOptions) and services with model tools. The
-/// definition loads once the breadcrumb is fixed.
+/// The agent definition is rejected, and a `definition.rejected.v1` breadcrumb has this message. The runtime reads
+/// `llm_config_id` only with the option `rcrt` of [`DefinitionOptions`](crate::model::DefinitionOptions) and
+/// services with tools registered by `Services::model_tool`. The definition loads once the breadcrumb is fixed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadModelConfig {
@@ -46,7 +45,7 @@ pub(super) enum ModelConfig {
     None,
     /// The model configuration cannot be used.
     Invalid(BadModelConfig),
-    /// The model configuration names this model tool.
+    /// The model configuration names this tool, through which the agent calls its model.
     Tool { tool: String, id: BreadcrumbId },
 }
 
@@ -76,7 +75,7 @@ pub(super) async fn read(
     })
 }
 
-/// Returns the name of the model tool that a model configuration contains.
+/// Returns the name of the tool through which an agent calls its model, from a model configuration.
 fn tool_name(config: &Breadcrumb) -> Result<String, String> {
     let schema = config.schema_name.as_deref().unwrap_or_default();
     if schema != SCHEMA {

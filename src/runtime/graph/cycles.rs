@@ -2,8 +2,8 @@ use super::tarjan::components;
 use super::{Cycle, Graph, Node, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Maximum number of executors from which the search for a group's shortest trigger cycle starts. Starting at every executor would take
-/// quadratic time. A cycle of two executors, the shortest possible one, ends the search.
+/// Maximum number of executors of a group that are tried as the start of the group's shortest trigger cycle. A search from every executor
+/// would take quadratic time. A cycle of two executors, the shortest possible one, ends the search.
 const STARTS: usize = 64;
 
 /// Returns one short trigger cycle of each group of executors that can all reach each other by triggers.

@@ -1,4 +1,4 @@
-//! Dispatch of an event delivery to executors, open waits and executor definitions.
+//! Dispatch of an event delivery to executors, open `wait_for` calls and executor definitions.
 
 use super::Intake;
 use crate::executor::SchemaHints;
@@ -14,8 +14,8 @@ use crate::source::Delivery;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 impl Intake<'_> {
-    /// Sends an event delivery to the executors that the event triggers. Also sends the event to open waits, suspended runs and executor
-    /// definitions that the event may concern. Returns `true` if the event concerned an executor, a wait, a run or a definition.
+    /// Sends an event delivery to the executors that the event triggers. Also sends the event to open `wait_for` calls, suspended runs and
+    /// executor definitions that the event may concern. Returns `true` if the event concerned an executor, a call, a run or a definition.
     pub(super) async fn dispatch(
         &mut self,
         delivery: Delivery,
@@ -68,8 +68,8 @@ impl Intake<'_> {
         concerned
     }
 
-    /// Returns `true` if an executor does not need a breadcrumb with the update time `time` as a trigger. The executor starts after this
-    /// time, or has read the breadcrumb before. Other executors may still need the breadcrumb.
+    /// Returns `true` if a breadcrumb updated at `time` starts no run of an executor, because the executor starts later or has already
+    /// read the breadcrumb. The breadcrumb can still start runs of other executors.
     fn is_before_start(
         &self,
         origin: Origin,
@@ -119,8 +119,8 @@ impl Intake<'_> {
         true
     }
 
-    /// Sends an event to the waker task of each store with open waits or suspended runs that the event may answer. A waker answers the
-    /// waits and wakes the suspended runs. Returns `true` if a waker received the event.
+    /// Sends an event to the background task of each store with open `wait_for` calls or suspended runs that the event may answer. The
+    /// task answers the calls and wakes the suspended runs. Returns `true` if a task received the event.
     fn notify_wakers(&self, event: &Event) -> bool {
         let mut notified = false;
         if matches!(event.kind, EventKind::Ping | EventKind::Deleted) {
@@ -157,8 +157,8 @@ impl Intake<'_> {
     }
 }
 
-/// Sends a handle of an event delivery to a task. If the task has ended, because of a shutdown, a removal or a panic, the delivery is
-/// requested again.
+/// Sends an event delivery to a task of a store or of the definitions. If the task has ended, because of a shutdown, a removal or a panic,
+/// the delivery is requested again.
 async fn send_tracker<T>(
     inbox: &mpsc::Sender<T>,
     tracker: AckTracker,

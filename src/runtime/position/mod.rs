@@ -63,7 +63,7 @@ impl Position {
         time <= self.since || !unread.any(|(after, to)| after < time && time <= to)
     }
 
-    /// Returns the start of the last unread interval. No trigger after this time was read.
+    /// Returns the start of the last interval of time with unread triggers. No trigger after this time was read.
     pub(super) fn up_to(&self) -> Timestamp {
         Timestamp::from_micros(self.unread.last().map_or(self.since, |(after, _)| after))
     }
@@ -166,7 +166,7 @@ impl Position {
         Self { since, unread }
     }
 
-    /// Returns the position as the bytes that the ledger saves, at most
+    /// Returns the executor's position as the bytes that the run ledger saves, at most
     /// [`SavedPosition::MAX_BYTES`](crate::store::SavedPosition::MAX_BYTES).
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut unread = self.unread.clone();
@@ -180,7 +180,8 @@ impl Position {
         bytes
     }
 
-    /// Parses the saved bytes of a position. Returns `None` if the bytes have another format or are damaged.
+    /// Parses an executor's position from the bytes that the run ledger saves. Returns `None` if the bytes have another format or are
+    /// damaged.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, rest) = bytes.split_first()? else {
             return None;

@@ -97,7 +97,7 @@ impl Scheduler {
         }
     }
 
-    /// Acquires permits to execute runs: at most one per run that the executors may start, at most [`BATCH`], and at most the free permits.
+    /// Acquires permits to execute runs: as many as the executors may start, limited by [`BATCH`] and by the free permits.
     fn permits_for(
         &self,
         requested: &[ExecutorLimits],
@@ -219,8 +219,8 @@ impl Scheduler {
         running.for_each(|running| running.task.abort());
     }
 
-    /// Releases all claimed runs that may have killed their last workers, except one. Such suspect runs start one at a time: if this
-    /// scheduler already executes a suspect run, all suspect claimed runs are released.
+    /// Releases all but one of the claimed runs that may have killed their last workers, because such runs start one at a time. If this
+    /// scheduler already executes such a run, all of them are released.
     ///
     /// Runs that lose a worker together are claimed again together. A run that kills its worker must not cost the others their last
     /// lease, so they are released before it starts.

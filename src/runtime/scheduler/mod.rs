@@ -34,7 +34,7 @@ type Acquiring = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Sen
 struct Unreleased {
     lease: Lease,
     reason: ReleaseReason,
-    /// The time at which the lease of the run has expired.
+    /// The time at which the run's lease expires.
     until: Instant,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Scheduler {
     /// Receiver of the runs to be enqueued in the ledger.
     prepared: mpsc::Receiver<PreparedRuns>,
     quotas: HashMap<Arc<str>, Quota>,
-    /// Notified when a run starts to commit its response.
+    /// Signal for the scheduler, sent when a run starts to commit its response.
     committing: Arc<Notify>,
     /// Executors that may have runs to claim, in queue order.
     queued: VecDeque<Arc<str>>,

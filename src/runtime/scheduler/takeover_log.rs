@@ -11,12 +11,11 @@ const MAX_LOGGED: usize = 256;
 /// Runs that start after their workers stopped renewing the leases. Each claim logs them in one line.
 #[derive(Default)]
 pub(super) struct TakeoverLog {
-    /// Number of runs that started since the last log line after the loss of their workers.
+    /// Number of runs that restarted because their workers were lost, since the last log line.
     runs: usize,
-    /// The lease and the attempt number of the first run that started since the last log line after the loss of its worker.
+    /// The first run since the last log line that restarted because its worker was lost: its lease and attempt number.
     first: Option<(Lease, u32)>,
-    /// The lease and the attempt number of a started suspect run. A suspect run may have killed its workers. The scheduler executes one
-    /// suspect run at a time.
+    /// A restarted run that may have killed its last workers: its lease and attempt number. The scheduler executes one such run at a time.
     suspect: Option<(Lease, u32)>,
     /// The worker losses that were logged most recently, oldest first.
     logged: VecDeque<WorkerLoss>,
@@ -74,7 +73,8 @@ impl TakeoverLog {
         }
     }
 
-    /// Logs in one line the runs that started since the last call after the loss of their workers. Logs a suspect run in a second line.
+    /// Logs in one line the runs that restarted since the last call because their workers were lost. Logs a run that may have killed its
+    /// last workers in a second line.
     pub(super) fn log(&mut self) {
         let runs = mem::take(&mut self.runs);
         if let Some((lease, attempt)) = self.first.take() {

@@ -166,7 +166,7 @@ async fn page(
     }
 }
 
-/// A part of a selector's breadcrumb list, newest first.
+/// A page, possibly incomplete, of the breadcrumbs that match a selector, newest first.
 #[derive(Default)]
 struct ListPage {
     found: Vec<Arc<Breadcrumb>>,

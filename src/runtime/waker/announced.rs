@@ -1,4 +1,4 @@
-//! Reads of breadcrumbs that events announced and that may answer waits or wake suspended runs.
+//! Reads of breadcrumbs that events announced and that may answer open `wait_for` calls or wake suspended runs.
 
 use super::JobResult;
 use crate::model::Event;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A breadcrumb version that an event announced and that may answer waits or wake suspended runs.
+/// A breadcrumb version that an event announced and that may answer open `wait_for` calls or wake suspended runs.
 pub(in crate::runtime) struct AnnouncedBreadcrumb {
     /// The event that announced the breadcrumb version, without its context.
     pub(in crate::runtime) event: Event,
@@ -22,7 +22,8 @@ pub(in crate::runtime) struct AnnouncedBreadcrumb {
 }
 
 impl AnnouncedBreadcrumb {
-    /// Drops the waits that have ended. Returns `true` if any is left, or if the breadcrumb may wake a suspended run.
+    /// Drops the `wait_for` calls that have ended. Returns `true` if an open call is left, or if the breadcrumb may wake a
+    /// suspended run.
     pub(super) fn is_needed(&mut self, store_context: &StoreContext) -> bool {
         self.waits.retain(|wait| store_context.waits.is_open(*wait));
         self.may_wake = self.may_wake && store_context.wakes.concerns(&self.event);
@@ -37,7 +38,8 @@ impl AnnouncedBreadcrumb {
     }
 }
 
-/// Reads the breadcrumb that an event announced. Passes the breadcrumb to the waits and suspended runs that wait for it.
+/// Reads the breadcrumb that an event announced. Passes the breadcrumb to the `wait_for` calls and suspended runs that wait
+/// for it.
 pub(super) async fn read_announced(
     store_context: Arc<StoreContext>,
     mut announced: AnnouncedBreadcrumb,

@@ -1,5 +1,5 @@
-//! Checks of all suspended runs, and searches of the store for missed answers. A missed answer is a breadcrumb without a received event. It
-//! answers an open wait or wakes a suspended run.
+//! Checks of all suspended runs, and searches of the store for missed answers. A missed answer is a breadcrumb without a received event
+//! that answers an open `wait_for` call or wakes a suspended run.
 
 use super::{JobResult, Waker};
 use crate::clock::later;
@@ -21,24 +21,26 @@ pub(super) struct SuspendedCheck {
     pub(super) began: Option<Instant>,
     /// Earliest time of the next check of all suspended runs. The pause between two checks limits the time that checks take.
     pub(super) not_before: Option<Instant>,
-    /// Start of the interval that the running joint search for answers reads. `None` if no such search is running.
+    /// Commit time after which the running search for breadcrumbs that wake several suspended runs reads the store. `None` if no such
+    /// search is running.
     pub(super) searching: Option<Timestamp>,
 }
 
-/// State of the searches for missed answers to waits. This runtime misses an answer if the event source delivers the event to another
-/// worker, or if the runtime takes no events.
+/// State of the searches for missed breadcrumbs that answer open `wait_for` calls. This runtime misses an answer if the event source
+/// delivers the event to another worker, or if the runtime takes no events.
 #[derive(Default)]
 pub(super) struct AnswerSearch {
-    /// Time up to which the store was searched for answers to waits.
+    /// Time up to which the store was searched for breadcrumbs that answer open `wait_for` calls.
     pub(super) searched_to: Option<Timestamp>,
     pub(super) is_running: bool,
-    /// Time of the next search for answers to waits. `None` during a search, and if this runtime receives every event.
+    /// Time of the next search for breadcrumbs that answer open `wait_for` calls. `None` during a search, and if this runtime receives
+    /// every event.
     pub(super) next: Option<Instant>,
 }
 
 impl Waker {
-    /// Searches the store for answers to waits and suspended runs whose event this runtime did not receive. Without waits and suspended
-    /// runs, the search only notes the time of the newest breadcrumb, where the next search starts.
+    /// Searches the store for breadcrumbs that answer open `wait_for` calls or wake suspended runs, and whose events this runtime did not
+    /// receive. Without such calls and runs, the search only notes the time of the newest breadcrumb, where the next search starts.
     pub(super) fn search_for_answers(&mut self) {
         self.search.next = None;
         self.search.is_running = true;
@@ -101,7 +103,8 @@ impl Waker {
         self.search.next = Some(later(Instant::now(), pause));
     }
 
-    /// Starts a search for answers to waits if the runtime takes no events.
+    /// Starts a search for breadcrumbs that answer open `wait_for` calls or wake suspended runs, if the runtime takes no events because of
+    /// too many deliveries.
     pub(super) fn search_if_blocked(&mut self) {
         let is_idle = self.search.next.is_none() && !self.search.is_running;
         if is_idle && self.store_context.blocked().is_some() {
@@ -138,8 +141,8 @@ impl Waker {
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 
-    /// Starts the joint search: one search of the store for the answers to all suspended runs that were not searched individually. One
-    /// check makes only a limited number of individual searches.
+    /// Starts one search of the store for the breadcrumbs that wake suspended runs without an individual search. One check makes only a
+    /// limited number of individual searches.
     pub(super) fn search_from_oldest(&mut self) {
         if self.check.searching.is_some() {
             return;

@@ -13,18 +13,18 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-/// Maximum number of selectors that share one comparison in the index. The limit bounds the number of candidate runs of an event. A
-/// comparison checks that a tag or a context string of a breadcrumb equals a required string.
+/// Maximum number of selectors of suspended runs that the index stores under one required tag or context string. The limit bounds the
+/// number of candidate runs of an event.
 const MAX_PER_COMPARISON: usize = 16;
 
-/// Maximum number of context paths that the index uses in comparisons, for each schema. A comparison checks the string at such a path to
-/// find suspended runs.
+/// Maximum number of context paths per schema at which the index compares a breadcrumb's string to find suspended runs.
 const MAX_PATHS: usize = 32;
 
 /// Marker for the end of a list of index entries.
 const END: u32 = u32::MAX;
 
-/// Suspended runs, indexed by string comparisons. One comparison represents each selector of a run.
+/// Suspended runs, indexed by a tag or context string that a breadcrumb must have to wake the run. One comparison with such a string
+/// represents each selector of a run.
 #[derive(Debug, Default)]
 pub(super) struct Compact {
     entries: Vec<Option<CompactEntry>>,
@@ -34,11 +34,11 @@ pub(super) struct Compact {
     /// Map from the hash of a suspended run to the first index entry with this run hash.
     by_run: HashMap<u64, u32, FastState>,
     kinds: Interned<ComparisonKind>,
-    /// Map from a schema name to the kinds of the comparisons for breadcrumbs of this schema.
+    /// Map from a schema name to the parts of its breadcrumbs that the index compares: the tags, and the strings at some context paths.
     by_schema: HashMap<Arc<str>, Vec<(u32, Option<Path>)>>,
     executors: Interned<Arc<str>>,
-    /// Keyed hasher of comparisons and runs. The random key prevents authors of breadcrumbs from choosing comparisons with colliding
-    /// hashes.
+    /// Keyed hasher of the required strings and of the suspended runs. The random key prevents authors of breadcrumbs from choosing strings
+    /// with colliding hashes.
     state: RandomState,
 }
 
@@ -58,16 +58,14 @@ struct CompactEntry {
     check: u32,
 }
 
-/// Kind of a comparison: the schema of the breadcrumbs, and the compared part of a breadcrumb. This part is a tag, or the string at a path
-/// of the context.
+/// The part of a schema's breadcrumbs that a comparison reads: the tags, or the string at a path of the context.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct ComparisonKind {
     schema: Arc<str>,
     path: Option<Arc<str>>,
 }
 
-/// A string comparison that represents a selector in the index. The comparison checks that a tag or a context string of a breadcrumb equals
-/// the required string `text`.
+/// A comparison that represents a selector in the index: a tag or a context string of a breadcrumb must equal the required string `text`.
 struct Comparison<'s> {
     kind: ComparisonKind,
     path: Option<&'s Path>,
@@ -189,7 +187,7 @@ impl Compact {
             .map(|schema| Selector::schema(&**schema))
     }
 
-    /// Removes from the index all suspended runs that a context string of breadcrumbs with this schema may wake.
+    /// Removes from the index all suspended runs that a breadcrumb with this schema may wake by a string in its context.
     pub(super) fn forget_context_comparisons(&mut self, schema: &str) {
         let kinds = self.by_schema.get(schema).into_iter().flatten();
         let kinds: Vec<u32> = kinds
@@ -214,8 +212,8 @@ impl Compact {
         }
     }
 
-    /// Returns a string comparison that represents a selector. The comparison uses the selector's first string condition or tag that few
-    /// other selectors have.
+    /// Returns a string comparison that every breadcrumb matched by the selector passes. The comparison uses the selector's first string
+    /// condition or tag that few other selectors have.
     fn comparison<'s>(&self, selector: &'s Selector) -> Option<Comparison<'s>> {
         let schema: Arc<str> = selector.schema_name()?.into();
         let kinds = self.by_schema.get(&*schema).map_or(0, Vec::len);

@@ -64,7 +64,7 @@ pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
     )
 }
 
-/// **Canonical.** JSON with up to 64 levels is stored. Deeper JSON is rejected in every field.
+/// **Canonical.** JSON with up to 64 levels is stored, and deeper JSON is rejected in every field.
 ///
 /// The error is [`StoreError::Rejected`](crate::store::StoreError::Rejected). The limit protects
 /// recursive readers of JSON.
@@ -94,7 +94,7 @@ pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broke
     )
 }
 
-/// **Canonical.** A whole breadcrumb has at most 1 MiB. A larger one is rejected.
+/// **Canonical.** A whole breadcrumb of up to 1 MiB is stored, and a larger one is rejected.
 ///
 /// The size is that of [`Breadcrumb::size`](crate::Breadcrumb::size), and the error is
 /// [`StoreError::Rejected`](crate::store::StoreError::Rejected).
@@ -129,7 +129,8 @@ pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     )
 }
 
-/// **Canonical.** The limits of JSON apply to the saved state of a run and its dead letter too.
+/// **Canonical.** A saved state of a run that is nested too deeply is rejected. U+0000 is replaced by U+FFFD in the saved state
+/// and in the dead letter.
 ///
 /// The error is [`StoreError::Rejected`](crate::store::StoreError::Rejected), and the run stays as
 /// it is.
@@ -176,7 +177,7 @@ pub async fn canonical_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     )
 }
 
-/// **Canonical.** A breadcrumb has at most 256 tags of at most 256 bytes each. More or longer tags are rejected.
+/// **Canonical.** A breadcrumb with more than 256 tags, or with a tag of more than 256 bytes, is rejected.
 ///
 /// The errors are [`StoreError::TooManyTags`](crate::store::StoreError::TooManyTags) and
 /// [`StoreError::TagTooLong`](crate::store::StoreError::TagTooLong). A limit bounds the keys of an
@@ -214,7 +215,7 @@ pub async fn canonical_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     )
 }
 
-/// **Canonical.** A schema name has at most 256 bytes. A longer one is rejected, without an effect on other commits.
+/// **Canonical.** A schema name of more than 256 bytes is rejected, without an effect on other commits.
 ///
 /// The error is [`StoreError::SchemaTooLong`](crate::store::StoreError::SchemaTooLong). A limit
 /// bounds the keys of an index.

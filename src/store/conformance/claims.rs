@@ -85,7 +85,8 @@ pub async fn runs_with_different_names_are_different_runs<S: StoreUnderTest>(
     )
 }
 
-/// A run that failed because an event announced its trigger version too early is executed when the version exists.
+/// A run that failed because its event arrived before the store had the trigger version is executed once the store has the
+/// version.
 ///
 /// Events can overtake a replica, so [`enqueue`](crate::store::RunLedger::enqueue) makes such a row
 /// ready again.

@@ -86,7 +86,7 @@ pub async fn a_skipped_run_retains_its_reason<S: StoreUnderTest>(
     )
 }
 
-/// The claim of a later version of a trigger ends the run of the older version as superseded, in the same step.
+/// A claim of a later trigger version's run can also end the older version's run as superseded, in the same step.
 ///
 /// The argument is `instead_of` of [`claim`](crate::store::RunLedger::claim). Two steps could lose
 /// the older run in a crash.
@@ -116,7 +116,8 @@ pub async fn a_later_version_supersedes_an_older_one<S: StoreUnderTest>(
     )
 }
 
-/// A claim of the run of a later trigger version supersedes the run of the older version, even if the later run is already done.
+/// A claim of a later trigger version's run ends the older version's run as superseded, even if the claim finds the later run
+/// done.
 ///
 /// The older run ends whichever answer [`claim`](crate::store::RunLedger::claim) has.
 ///

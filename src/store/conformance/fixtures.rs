@@ -1,4 +1,4 @@
-//! Fixtures and helpers for the promises of the conformance suite.
+//! Fixtures and helpers for the conformance tests of stores.
 
 use super::Broken;
 use super::StoreUnderTest;

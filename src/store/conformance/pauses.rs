@@ -1,4 +1,4 @@
-//! Promises about paused executors, whose runs no worker claims.
+//! Conformance tests for paused executors, whose runs no worker claims.
 
 use super::expectations::{expect, granted, same, some};
 use super::fixtures::{

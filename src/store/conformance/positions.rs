@@ -1,4 +1,5 @@
-//! Promises about the saved positions of executors: records of the time intervals whose triggers the ledger may not have yet.
+//! Conformance tests for the saved event positions of executors: records of the time intervals whose triggers the ledger may
+//! not have yet.
 
 use super::expectations::{expect, same};
 use super::fixtures::{ledger_of, other_tenant};
@@ -16,8 +17,8 @@ async fn of(ledger: &dyn RunLedger, executor: &str) -> Result<Option<Vec<u8>>, S
     Ok(found.pop().flatten())
 }
 
-/// The saved position of an executor is read back unchanged. The result has the order of the request, and `None` for an executor
-/// without a position.
+/// The saved event position of an executor is read back unchanged. The result has the order of the request, and `None` for an
+/// executor without a position.
 ///
 /// The methods are [`save_positions`](crate::store::RunLedger::save_positions) and
 /// [`positions`](crate::store::RunLedger::positions). A position is any bytes, also none.
@@ -53,7 +54,7 @@ pub async fn a_saved_position_is_read_back_unchanged<S: StoreUnderTest>(
     )
 }
 
-/// A saved position replaces the earlier position of the same executor, and of no other executor.
+/// A saved event position replaces the earlier position of the same executor, and of no other executor.
 ///
 /// [`save_positions`](crate::store::RunLedger::save_positions) replaces the position of each named
 /// executor, and of no other.
@@ -79,8 +80,8 @@ pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Resul
     )
 }
 
-/// A call that saves executor positions fails if one position exceeds `SavedPosition::MAX_BYTES`. The ledger then saves no
-/// position of the call.
+/// A call that saves the event positions of executors fails if one position exceeds `SavedPosition::MAX_BYTES`. The ledger then
+/// saves no position of the call.
 ///
 /// The error is [`StoreError::PositionTooLarge`](crate::store::StoreError::PositionTooLarge), and
 /// no position of the call is saved.
@@ -105,7 +106,7 @@ pub async fn a_position_that_is_too_large_is_rejected<S: StoreUnderTest>(
     )
 }
 
-/// No tenant sees or replaces the saved positions of another tenant's executors.
+/// No tenant sees or replaces the saved event positions of another tenant's executors.
 ///
 /// The key of a position is the tenant and the executor ID.
 ///

@@ -6,7 +6,8 @@ use crate::model::{Patch, Selector};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, StoreError, VectorQuery};
 use serde_json::{Value, json};
 
-/// **Whole selector.** The schema, any tags, all tags and conditions of a selector must all hold.
+/// **Whole selector.** A search result matches the schema, the `any_tags`, the `all_tags` and the conditions of the query's
+/// selector.
 ///
 /// [`Query::selects`](crate::store::Query::selects) evaluates all conditions of a query for one
 /// breadcrumb.

@@ -1,4 +1,5 @@
-//! Promises about requests, which create one breadcrumb for each idempotency key.
+//! Conformance tests for [requests](RunLedger::request) to the ledger, which create a breadcrumb at most once per idempotency
+//! key.
 
 use super::atomic::{EVENT_TIMEOUT, unsubscribed};
 use super::expectations::{expect, fails, granted, same, some};
@@ -14,8 +15,8 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use std::sync::Arc;
 
-/// A request creates and stores its breadcrumb as a commit does. A repeated request with the key returns the same trigger, even
-/// after the trigger changed, its run ended, or the trigger was deleted.
+/// A ledger request with an idempotency key creates and stores its breadcrumb as a commit does. A repeated request with the key
+/// returns the same trigger, even after the trigger changed, its run ended, or the trigger was deleted.
 ///
 /// The answer of [`request`](crate::store::RunLedger::request) is
 /// [`Requested::Existing`](crate::store::Requested::Existing).
@@ -54,7 +55,8 @@ pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
     )
 }
 
-/// A request that creates a breadcrumb publishes one event. A repeated request publishes none.
+/// A ledger request that creates a breadcrumb publishes one event, and a repeated request with the same idempotency key
+/// publishes none.
 ///
 /// A repeated [`request`](crate::store::RunLedger::request) publishes no event, so it triggers no
 /// second run.
@@ -85,7 +87,8 @@ pub async fn a_request_publishes_one_event<S: StoreUnderTest>(subject: &S) -> Re
     Ok(())
 }
 
-/// Of many concurrent requests with one idempotency key, on several handles, exactly one creates a breadcrumb. All return its ID.
+/// Of many concurrent ledger requests with one idempotency key, on several handles, exactly one creates a breadcrumb. All
+/// return its ID.
 ///
 /// Record the key and the breadcrumb of [`request`](crate::store::RunLedger::request) in one step,
 /// for example with a unique index.
@@ -115,8 +118,8 @@ pub async fn one_of_concurrent_requests_with_a_key_creates<S: StoreUnderTest>(
     expect(answers.iter().all(is_it), "all answers name the breadcrumb")
 }
 
-/// A request fails if an earlier request used the same idempotency key with a different breadcrumb. The failed request creates
-/// nothing.
+/// A ledger request fails if an earlier request used the same idempotency key with a different breadcrumb. The failed request
+/// creates nothing.
 ///
 /// The error is [`StoreError::KeyConflict`](crate::store::StoreError::KeyConflict). Save a digest
 /// of the breadcrumb with the key.
@@ -143,8 +146,8 @@ pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
     is_existing(ledger, first.id).await
 }
 
-/// Idempotency keys of requests belong to their executor: another executor can use the same key, and one executor can use several
-/// keys.
+/// Idempotency keys of ledger requests belong to their executor: another executor can use the same key, and one executor can
+/// use several keys.
 ///
 /// The key of the record is the tenant, the executor ID and the idempotency key.
 ///
@@ -177,7 +180,7 @@ pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Re
     same(count, all.len(), "the number of breadcrumbs")
 }
 
-/// A tenant cannot see the idempotency keys of another tenant's requests.
+/// A tenant cannot see the idempotency keys of another tenant's ledger requests.
 ///
 /// The key of the record includes the tenant.
 ///
@@ -198,7 +201,7 @@ pub async fn keys_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Res
     same(count, 1, "the number of breadcrumbs here")
 }
 
-/// A rejected request creates no breadcrumb and records no idempotency key.
+/// A ledger request with an invalid idempotency key or breadcrumb creates no breadcrumb and records no key.
 ///
 /// The caller can correct the breadcrumb and repeat [`request`](crate::store::RunLedger::request)
 /// with the same key.
@@ -243,7 +246,7 @@ fn request(executor: &str, key: &str) -> NewRequest {
     NewRequest::new(executor, key, note("trigger"))
 }
 
-/// Expects that a request creates its breadcrumb.
+/// Expects that a ledger request creates its breadcrumb.
 fn created(requested: Requested) -> Result<Arc<Breadcrumb>, Broken> {
     match requested {
         Requested::Created { breadcrumb } => Ok(breadcrumb),
@@ -251,7 +254,8 @@ fn created(requested: Requested) -> Result<Arc<Breadcrumb>, Broken> {
     }
 }
 
-/// Expects that another request for the executor `agent` with the idempotency key `key` returns the existing breadcrumb `id`.
+/// Expects that another ledger request for the executor `agent` with the idempotency key `key` returns the existing breadcrumb
+/// `id`.
 async fn is_existing(ledger: &dyn RunLedger, id: BreadcrumbId) -> Result<(), Broken> {
     let again = ledger.request(request("agent", "key")).await?;
     same(again, Requested::Existing { id, version: 1 }, "the answer")

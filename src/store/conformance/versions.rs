@@ -1,4 +1,4 @@
-//! Promises about transfers between several versions of one executor on one store.
+//! Conformance tests for transfers of runs between several versions of one executor, and for the records of workers.
 
 use super::Broken;
 use super::StoreUnderTest;
@@ -128,7 +128,7 @@ pub async fn a_transferred_run_is_due_at_its_time_limit<S: StoreUnderTest>(
     )
 }
 
-/// A transferred run that holds its position blocks the later runs with its ordering key.
+/// A transferred run that holds its position in the order of its ordering key blocks the later runs with this key.
 ///
 /// The position is [`KeyPosition::Held`](crate::store::KeyPosition::Held).
 ///
@@ -440,7 +440,7 @@ pub async fn an_unmatched_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> R
     same((claim.attempt, claim.lease.epoch), (1, 1), "the new epoch")
 }
 
-/// A worker is listed with its last record, and with the times of its first and its last record.
+/// A worker is listed with the record that it stored last, and with the times at which it first and last stored a record.
 ///
 /// The methods are [`record_worker`](crate::store::RunLedger::record_worker) and
 /// [`workers`](crate::store::RunLedger::workers).

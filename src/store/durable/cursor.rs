@@ -57,8 +57,8 @@ impl AcknowledgedPositions {
 /// Position of an event consumer's subscription: up to it, all events are acknowledged.
 pub(in crate::store) struct Cursor {
     state: Mutex<CursorState>,
-    /// Function that the cursor calls with the consumer's settled position each time this position grows. All events up to this position
-    /// are acknowledged. The function must not block.
+    /// Function that the consumer's cursor calls each time the position grows up to which all events are acknowledged. Its argument is
+    /// this position. The function must not block.
     on_settled: Box<dyn Fn(u64) + Send + Sync>,
 }
 
@@ -70,7 +70,7 @@ struct CursorState {
 }
 
 impl CursorState {
-    /// Returns the settled position of the consumer, up to which all events are acknowledged.
+    /// Returns the position up to which the consumer has acknowledged all events.
     fn settled(&self) -> u64 {
         match self.unacknowledged.first() {
             Some(first) => first - 1,

@@ -28,7 +28,7 @@ pub(in crate::store) struct EventPage {
     /// Position of the tenant's newest event.
     pub(in crate::store) last: u64,
     pub(in crate::store) events: VecDeque<(u64, Event)>,
-    /// If `true`, the table `ux_inbox` has rows of the tenant that the store can turn into breadcrumbs.
+    /// If `true`, the table `ux_inbox` has rows of the tenant that the store has not rejected and may process.
     pub(in crate::store) has_inbox: bool,
 }
 
@@ -186,14 +186,14 @@ async fn first_after<L: EventLog>(
 struct Subscriber<L> {
     log: L,
     changed: watch::Receiver<u64>,
-    /// If `true`, the subscription's last page ended with the newest event, and nothing was announced since.
+    /// If `true`, the last page that the subscription read ended with the newest event, and the store has announced no new events since.
     is_at_end: bool,
-    /// Time at which the subscription reads again, even without an announcement of new events.
+    /// Time at which the subscription reads events again, even without an announcement of new events.
     poll_at: Instant,
     /// If `true`, the table `ux_inbox` had rows of the tenant when the subscription last read events.
     has_inbox: bool,
-    /// Time until which the subscription creates no breadcrumbs from the table `ux_inbox`. Set after a failed attempt, and while another
-    /// subscriber processes the rows of the table.
+    /// Time until which the subscription makes no further attempt to create breadcrumbs from the table `ux_inbox`. Set after a failed
+    /// attempt, and while another subscriber processes the rows of the table.
     import_after: Instant,
     next: u64,
     /// Time in a `Lagged` error: all events up to this time were delivered. It is just before the newest delivered event, because the next

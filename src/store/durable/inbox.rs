@@ -7,13 +7,13 @@ use crate::store::{StoreError, canonical};
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
-/// Maximum number of inbox rows from which one transaction creates breadcrumbs.
+/// Maximum number of rows of the table `ux_inbox` from which one transaction creates breadcrumbs.
 pub(in crate::store) const AT_ONCE: usize = 64;
 
-/// Number of bytes of JSON after which a transaction processes no more inbox rows.
+/// Number of bytes of JSON after which a transaction processes no more rows of the table `ux_inbox`.
 pub(in crate::store) const ENOUGH_BYTES: usize = 1 << 20;
 
-/// Names of the fields that the JSON of a breadcrumb in the inbox can have.
+/// Names of the fields that the JSON of a new breadcrumb in the table `ux_inbox` can have.
 const FIELDS: [&str; 11] = [
     "schema_name",
     "title",
@@ -34,16 +34,16 @@ pub(in crate::store) struct InboxRow {
     pub(in crate::store) serial: i64,
     /// Breadcrumb ID that the inserting program chose, or `None` if the store chooses one.
     pub(in crate::store) id: Option<BreadcrumbId>,
-    /// The new breadcrumb of the inbox row as JSON. SQLite does not check that text is UTF-8.
+    /// JSON of the new breadcrumb, from a row of the table `ux_inbox`. SQLite does not check that text is UTF-8.
     pub(in crate::store) text: Vec<u8>,
 }
 
 /// Number of rows of the table `ux_inbox` that one transaction processed, and number of rejected rows among them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::store) struct InboxImport {
-    /// Number of inbox rows that became breadcrumbs or were rejected.
+    /// Number of rows of the table `ux_inbox` that became breadcrumbs or were rejected.
     pub(in crate::store) rows: usize,
-    /// Number of inbox rows that were rejected.
+    /// Number of rows of the table `ux_inbox` that were rejected.
     pub(in crate::store) refused: usize,
 }
 
@@ -70,14 +70,15 @@ pub(in crate::store) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the rejection reason with all causes, for the column `refused` of the inbox row.
+    /// Returns the rejection reason with all causes, for the column `refused` of the table `ux_inbox`.
     pub(in crate::store) fn text(&self) -> String {
         Chain(self).to_string()
     }
 }
 
 impl InboxRow {
-    /// Reads the new breadcrumb of an inbox row. `limit` is the maximum size of a breadcrumb in bytes.
+    /// Reads the new breadcrumb from the JSON in a row of the table `ux_inbox`. `limit` is the maximum size of a
+    /// breadcrumb in bytes.
     ///
     /// # Errors
     /// Returns the reason why the row is rejected.

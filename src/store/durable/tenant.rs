@@ -54,13 +54,13 @@ impl StoreClock {
     }
 }
 
-/// Maximum lag of the wall clock behind the last commit, in microseconds. With a greater lag, the wall clock counts as set back. Commits
-/// within one microsecond get times that are one microsecond apart each, so the last commit's time can be ahead of the wall clock.
+/// Lag of the wall clock behind the last commit, in microseconds, above which the wall clock counts as set back. Commits within one
+/// microsecond get times that are one microsecond apart each, so the last commit's time can be ahead of the wall clock.
 #[cfg(feature = "sqlite")]
 const TOLERATED_LAG: i64 = 1_000;
 
-/// Maximum number of microseconds by which the store's clock is ahead of the wall clock (7 days). A wall clock that was years ahead for a
-/// moment must not stop all delays for years.
+/// Maximum lead of the store's clock over a wall clock that was set back, in microseconds (7 days). A wall clock that was years ahead for
+/// a moment must not stop all delays for years.
 #[cfg(feature = "sqlite")]
 const GREATEST_LEAD: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 

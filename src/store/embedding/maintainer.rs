@@ -115,8 +115,9 @@ impl VectorMaintainer {
         }
     }
 
-    /// Returns a guard for a commit that is about to start. If the guard is dropped before the vectors are stored, it sets
-    /// `behind`, and the next [`catch_up`](Self::catch_up) starts a pass.
+    /// Creates the guard of a commit that is about to start: it embeds the written breadcrumbs, or on drop records that vectors
+    /// are missing. If the guard is dropped before the vectors are stored, it sets `behind`, and the next
+    /// [`catch_up`](Self::catch_up) starts a pass.
     pub(in crate::store) fn begin(self: &Arc<Self>) -> CommitGuard {
         CommitGuard {
             maintainer: Arc::clone(self),
@@ -292,7 +293,8 @@ pub(in crate::store) fn deleted(writes: &[Write]) -> BTreeSet<BreadcrumbId> {
     deleted.collect()
 }
 
-/// Guard of a commit that can leave breadcrumbs without a vector. The commit can fail, or its future can be dropped.
+/// Guard of a commit: embeds the commit's breadcrumbs, or on drop records that breadcrumbs may lack a vector. The commit can
+/// fail, or its future can be dropped.
 pub(in crate::store) struct CommitGuard {
     maintainer: Arc<VectorMaintainer>,
     is_done: bool,

@@ -120,7 +120,7 @@ pub struct Injected {
 type Plan = Arc<dyn Fn(Operation, Moment) -> Fault + Send + Sync>;
 
 impl<S> Faulty<S> {
-    /// Delay before the next attempt in every injected error (100 ms).
+    /// Retry delay that every injected error reports, 100 ms.
     pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
     /// Wraps a store or an event source, so that the fault plan `plan` can inject a fault into each call.
@@ -136,7 +136,7 @@ impl<S> Faulty<S> {
         }
     }
 
-    /// Wraps another store or event source with the same fault plan.
+    /// Wraps another store or event source with the fault plan of this wrapper.
     ///
     /// # Examples
     /// ```

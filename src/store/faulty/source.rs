@@ -47,7 +47,8 @@ impl<E: EventSource> EventSource for Faulty<E> {
 struct Subscription {
     inner: Deliveries,
     plan: Plan,
-    /// A delivery that the inner source returned before an injected error. The next call returns it.
+    /// Delivery from the inner event source that the caller did not receive because of an injected error. The next call returns
+    /// this delivery.
     undelivered: Option<Delivery>,
 }
 

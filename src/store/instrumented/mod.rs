@@ -62,7 +62,7 @@ impl<S> Instrumented<S> {
         }
     }
 
-    /// Wraps another store or event source under the same name.
+    /// Wraps another store or event source, and logs its calls under the name of this wrapper.
     ///
     /// # Examples
     /// ```

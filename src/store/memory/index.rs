@@ -7,8 +7,8 @@ use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Number of executors in the index of due rows above which the index removes an executor without a due row. Other executors
-/// retain their memory for the next due row.
+/// Number of executors in the index of due rows, beyond which the index removes an executor together with its last due row.
+/// Other executors retain their memory for the next due row.
 const MOST_IDLE: usize = 1_000;
 
 #[derive(Debug, Default)]

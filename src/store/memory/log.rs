@@ -11,15 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Maximum number of events that a subscriber reads from the log under one lock.
+/// Maximum number of events that a subscriber reads from the tenant's event log under one lock.
 const AT_ONCE: usize = 64;
 
-/// An event of a commit in the log. It shares its breadcrumb with the store, so that a commit copies nothing for the event.
+/// An event of a commit in the tenant's event log. It shares its breadcrumb with the store, so that a commit copies nothing for
+/// the event.
 #[derive(Clone, Debug)]
 enum LoggedEvent {
     Shared(EventKind, Arc<Breadcrumb>),
-    /// An event without a reference to the stored breadcrumb, so that the log does not keep this breadcrumb in memory. The
-    /// breadcrumb is larger than an event's context may be, or the log has dropped the context.
+    /// An event without a reference to the stored breadcrumb, so that the event log does not keep this breadcrumb in memory.
+    /// The breadcrumb is larger than an event's context may be, or the log has dropped the context.
     Detached(Arc<Event>),
 }
 
@@ -71,16 +72,17 @@ fn event_of(kind: EventKind, breadcrumb: &Breadcrumb) -> Event {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     events: VecDeque<LoggedEvent>,
-    /// The position of the last event in the log.
+    /// The position of the last event in the tenant's event log.
     last: u64,
-    /// Number of events whose context was dropped. These are the oldest events in the log.
+    /// Number of events in the event log whose breadcrumb context was dropped to save memory. These are the oldest events in
+    /// the log.
     envelopes: usize,
     /// Sum of the [bytes](LoggedEvent::bytes) of the events whose context was not dropped.
     bytes: usize,
 }
 
 impl Log {
-    /// Adds an event to the log, and drops the oldest events and contexts that exceed the limits.
+    /// Adds an event to the tenant's event log, and drops the oldest events and contexts that exceed the limits.
     pub(super) fn push(
         &mut self,
         kind: EventKind,
@@ -113,7 +115,8 @@ impl Log {
         self.last - self.events.len() as u64 + 1
     }
 
-    /// Returns the time of the event at a position of the log, or the earliest time for the position before the first event.
+    /// Returns the time of the event at a position of the event log, or the earliest time for the position before the first
+    /// event.
     fn time_of(&self, position: u64) -> Option<Timestamp> {
         match position {
             0 => Some(Timestamp::UNIX_EPOCH),
@@ -121,8 +124,8 @@ impl Log {
         }
     }
 
-    /// Returns the position of the first event in the log that is later than `time`. Without such an event, returns the position
-    /// that the next event will have. The times of events grow with their positions.
+    /// Returns the position of the first event in the event log that is later than `time`. Without such an event, returns the
+    /// position that the next event will have. The times of events grow with their positions.
     fn first_after(&self, time: Timestamp) -> u64 {
         let before = self
             .events
@@ -130,7 +133,7 @@ impl Log {
         self.first() + before as u64
     }
 
-    /// Adds up to [`AT_ONCE`] events of the log to `found`, starting with the event at `position`.
+    /// Adds up to [`AT_ONCE`] events of the event log to `found`, starting with the event at `position`.
     ///
     /// # Errors
     /// The number of events from the position on that the log has dropped.
@@ -144,7 +147,8 @@ impl Log {
         Ok(())
     }
 
-    /// Returns the event at a position of the log, if the log still has it.
+    /// Returns the event at a position of the event log, or `None` if the log has dropped the event or has no such position
+    /// yet.
     fn at(&self, position: u64) -> Option<&LoggedEvent> {
         let index = position.checked_sub(self.first())?;
         self.events.get(usize::try_from(index).ok()?)
@@ -211,7 +215,7 @@ struct Subscriber {
     tenant: Arc<Tenant>,
     changed: watch::Receiver<u64>,
     next: u64,
-    /// Events that the subscriber has read from the log, but has not delivered yet. The first one is at position `next`.
+    /// Events that the subscriber has read from the event log, but has not delivered yet. The first one is at position `next`.
     unread: VecDeque<LoggedEvent>,
     /// Time up to which a `Lagged` error reports the events as delivered. It is just before the newest delivered event, because
     /// the next event can belong to the same commit. Without a delivered event, it comes from the start of the subscription.

@@ -14,7 +14,7 @@ pub(super) struct Positions {
 #[derive(Debug)]
 struct PositionEntry {
     position: Vec<u8>,
-    /// Serial number of the save of this position. The lowest number marks the oldest saved position.
+    /// Serial number of the save operation that stored this event position. The position with the lowest number is the oldest.
     save: u64,
 }
 

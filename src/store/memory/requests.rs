@@ -19,7 +19,8 @@ pub(super) struct Requests {
     /// The idempotency keys, oldest first, for the checks that delete keys without a run. Each entry has the time at which the
     /// key was added or renewed, and a unique number.
     checks: BTreeMap<(Timestamp, u64), RequestId>,
-    /// The number of the newest entry in `checks`. The numbers distinguish entries with the same time.
+    /// Serial number of the newest idempotency key in the list of keys to check for deletion. The numbers distinguish entries
+    /// with the same time.
     last: u64,
 }
 

@@ -73,7 +73,8 @@ impl Runs {
         self.sequence + 1
     }
 
-    /// Returns `true` if adding a run to the ledger adds a run that has not ended: a new run, or an ended run that becomes ready again.
+    /// Returns `true` if adding this run to the ledger increases the number of open runs: the run is new, or has ended and
+    /// becomes ready again.
     pub(super) fn adds_open_run(&self, run: &RunRef, origin: &Origin) -> bool {
         rules::adds_open_run(self.rows.get(run).map(Box::as_ref), origin)
     }

@@ -1,5 +1,5 @@
-//! A commit to the store in memory, in two steps. Staging the commit against the current state can fail. Applying the staged
-//! commit cannot fail.
+//! A commit to the store in memory, in two steps: staging against the current state, which can fail, and applying, which cannot
+//! fail.
 
 use super::entry::{Writer, is_alive};
 use super::{MemoryLimits, NAME, State};

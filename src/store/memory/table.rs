@@ -207,8 +207,8 @@ impl Table {
         }
     }
 
-    /// Compares the vectors of a query's candidate breadcrumbs with the vector `to`, unless there are too many candidates. In
-    /// that case, returns all vectors, which the caller must compare.
+    /// Compares the vectors of a query's candidate breadcrumbs with the vector `to`, or returns all vectors if there are too
+    /// many candidates to compare under the lock. The caller must then compare the returned vectors.
     pub(super) fn compare_few(
         &self,
         nearest: &mut Nearest<'_>,

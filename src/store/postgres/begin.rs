@@ -1,5 +1,5 @@
-//! First message of a PostgreSQL transaction. The message locks ordering keys of runs, and reads the tenant's row, the clock and the rows
-//! that the transaction's jobs need.
+//! First protocol message of a PostgreSQL transaction: it begins the transaction, locks ordering keys of runs, and reads the rows that the
+//! jobs (store operations) need.
 
 use super::NAME;
 use super::column;
@@ -12,7 +12,8 @@ use crate::store::durable::tenant::{StoreClock, Tenant};
 use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeSet;
 
-/// The server's answer to the first message of a PostgreSQL transaction: the tenant's row, the clock and the facts that the jobs need.
+/// The server's answer to the first message of a PostgreSQL transaction: the tenant's row, the clock and the rows that the jobs (store
+/// operations) need.
 pub(super) struct BeginResponse {
     /// The tenant's row (counters and event positions) at the start of the transaction. Other transactions can change it until
     /// [`lock_tenant_row`] locks it.
@@ -59,7 +60,7 @@ pub(super) fn statements() -> String {
 }
 
 /// Begins a PostgreSQL transaction. Locks ordering keys of runs, and reads the tenant's row, the clock and the rows that the transaction's
-/// jobs need. The plans are generic, because planning for each set of parameters would cost more than the execution.
+/// jobs (store operations) need. The plans are generic, because planning for each set of parameters would cost more than the execution.
 pub(super) async fn begin(
     connection: &mut PgConnection,
     tenant: i64,

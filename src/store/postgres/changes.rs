@@ -22,7 +22,8 @@ pub(super) struct Changes {
     pub(super) runs: HashMap<RunIdentity, StoredRun>,
     /// Request keys that the transaction adds, each with the trigger that its request created.
     pub(super) requests: BTreeMap<RequestKey, RecordedKey>,
-    /// Ordering keys with runs that the jobs added or changed. Each of these runs is still in the order of its ordering key.
+    /// Ordering keys with runs that the transaction's jobs (store operations) added or changed. Each of these runs is still in the order of
+    /// its ordering key.
     pub(super) joined_keys: BTreeSet<OrderingKey>,
     /// Ordering keys whose first run may have ended, or may have left its position in the order. The next run of such a key may be
     /// the first now.
@@ -40,7 +41,7 @@ impl Changes {
             && self.requests.is_empty()
     }
 
-    /// Adds the changes of a later job of the same transaction.
+    /// Adds the changes of a later job (store operation) of the same transaction.
     pub(super) fn append(&mut self, later: Self) {
         self.created.extend(later.created);
         self.replaced.extend(later.replaced);

@@ -44,7 +44,7 @@ impl ClaimNext {
         }
     }
 
-    /// Runs the claim of due runs to its end, even if the caller stops waiting. Returns the leased rows.
+    /// Completes a claim of due runs even if the caller stops waiting, and returns the leased rows.
     pub(super) async fn claim(self, database: &Arc<Database>) -> Result<Vec<Leased>, StoreError> {
         database.loss.check()?;
         let (caller_guard, job_guard) = database.abandoned_jobs.begin(&self.tenant.name);

@@ -191,7 +191,7 @@ pub(super) fn some_time(row: &PgRow, column: usize) -> sqlx::Result<Option<Times
     Ok(micros.map(Timestamp::from_micros))
 }
 
-/// Reads a run's or breadcrumb's correlation ID and number of hops from its row, if the row has both.
+/// Reads the correlation ID and the number of hops of a run or breadcrumb from its row, or returns `None` if either is NULL.
 pub(super) fn lineage(row: &PgRow, column: usize) -> sqlx::Result<Option<Lineage>> {
     let correlation: Option<String> = row.try_get(column)?;
     if correlation.is_none() {

@@ -69,7 +69,7 @@ pub(super) struct FinalMessage {
     /// SQL statement that locks the tenant's row. `None` if nothing changes the row.
     pub(super) lock_tenant: Option<String>,
     pub(super) write: Statement,
-    /// SQL statement that marks the first run of each changed ordering key as claimable (its head).
+    /// SQL statement that marks the first run of each changed ordering key as claimable, in the column `head`.
     pub(super) promote: Option<String>,
     /// Breadcrumb version of one of the transaction's events. The store finds the commit by this version if the answer to the commit is
     /// lost.

@@ -49,7 +49,7 @@ struct OpenConnection {
     /// The connection's session on the server, or `None` before the statements that begin transactions are prepared. Preparing them needs
     /// the tables.
     session: Option<Session>,
-    /// SQL of the write statements that the session has prepared. The name of each contains its index.
+    /// SQL of the write statements that the connection's PostgreSQL session has prepared. The name of each contains its index.
     write_statements: Vec<Box<str>>,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Database {
     pub(super) options: PgConnectOptions,
     /// The PostgreSQL extension for vectors, or `None` if the store's schema has no tables for vectors.
     pub(super) pgvector: Option<Pgvector>,
-    /// Maintenance of the vectors of all tenants, or `None` if the store has no embedder.
+    /// Background computation of missing vectors for the breadcrumbs of all tenants, or `None` without an embedder.
     pub(super) maintainers: Option<VectorMaintainers>,
     /// If `true`, there is a PostgreSQL index for vectors with the embedder's number of dimensions.
     pub(super) is_indexed: AtomicBool,
@@ -160,7 +160,7 @@ impl Database {
             .min(half.max(1))
     }
 
-    /// Runs an idempotent SQL write of a store operation to its end, even if the caller stops waiting.
+    /// Completes an idempotent SQL write of a store operation, even if the caller stops waiting.
     pub(super) async fn repeat<R: Read + 'static>(
         self: &Arc<Self>,
         job: R,

@@ -19,7 +19,7 @@ use sqlx::{AssertSqlSafe, Either, PgConnection};
 /// Failure of the last message of a PostgreSQL transaction, which writes and commits.
 pub(super) struct FinalMessageError {
     pub(super) error: sqlx::Error,
-    /// If `true`, the server confirmed the commit, and a later part of the message failed.
+    /// If `true`, the server confirmed the commit, and only a later part of the transaction's last message failed.
     is_committed: bool,
 }
 

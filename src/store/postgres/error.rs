@@ -183,7 +183,7 @@ impl PostgresError {
 }
 
 impl PostgresError {
-    /// Converts a PostgreSQL driver error of a connection attempt.
+    /// Converts a PostgreSQL driver error of a connection attempt to a [`PostgresError`].
     fn of(error: sqlx::Error) -> Self {
         Self::of_class(Class::of(&error), DriverMessage::boxed(error))
     }
@@ -370,7 +370,7 @@ impl fmt::Display for DriverMessage {
 
 impl std::error::Error for DriverMessage {}
 
-/// Failure of a read or a job: the store rejects the operation, or the PostgreSQL driver fails.
+/// Failure of a read or of a job (store operation in a transaction): the store rejects the operation, or the PostgreSQL driver fails.
 #[derive(Debug)]
 pub(super) enum Fault {
     Refused(StoreError),

@@ -1,4 +1,4 @@
-//! Facts that the jobs (store operations) of a PostgreSQL transaction need: rows of runs, ordering keys, breadcrumbs and request keys.
+//! Rows that the jobs (store operations) of a PostgreSQL transaction need: rows of runs, ordering keys, breadcrumbs and request keys.
 
 use super::request_keys::{self, RequestKey};
 use super::row::{self, OrderingKey, RunLookupKey, StoredRun, ordering_key_of};
@@ -15,8 +15,8 @@ use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-/// Runs, breadcrumbs and request keys to be read at once for all jobs (store operations) of a PostgreSQL transaction. Further facts are
-/// read when a job needs them.
+/// Runs, breadcrumbs and request keys to be read at once for all jobs (store operations) of a PostgreSQL transaction. Further rows are read
+/// when a job needs them.
 #[derive(Default)]
 pub(super) struct FactQuery {
     /// Runs whose ledger rows the transaction must read and lock.
@@ -46,7 +46,7 @@ impl FactQuery {
         self.enqueued.push(run.clone());
     }
 
-    /// Adds the SQL statements that read the wanted runs, breadcrumbs and request keys to a message.
+    /// Adds to a message the SQL statements that read the wanted runs, breadcrumbs and request keys.
     pub(super) fn add_statements(mut self, tenant: i64, message: &mut Vec<String>) -> PendingFacts {
         if !self.runs.is_empty() && !self.enqueued.is_empty() {
             let locked: BTreeSet<RunLookupKey> = self.runs.iter().map(row::lookup_key).collect();
@@ -119,8 +119,8 @@ impl PendingFacts {
     }
 }
 
-/// Reads the facts of one run from a row that the PostgreSQL server returned. The row contains the run's index in `runs`. The facts are the
-/// ledger row, the trigger's origin, the first run of the ordering key and the executor's pause.
+/// Reads one run's ledger row, its trigger's origin, the first other run with its ordering key and its executor's pause from a row of the
+/// query result. The row contains the run's index in `runs`.
 fn read_run_facts(
     pg_row: &PgRow,
     runs: &[RunRef],
@@ -145,8 +145,7 @@ fn read_run_facts(
     }
 }
 
-/// Reads the first run in the order of an ordering key, not counting the run whose facts the row contains. Returns `None` without such a
-/// run.
+/// Reads the first other run with a run's ordering key from a row of the query result, or returns `None` if there is none.
 fn first(pg_row: &PgRow, column: usize) -> sqlx::Result<Option<FirstOfKey>> {
     let Some(sequence) = pg_row.try_get::<Option<i64>, _>(column)? else {
         return Ok(None);
@@ -161,8 +160,8 @@ fn first(pg_row: &PgRow, column: usize) -> sqlx::Result<Option<FirstOfKey>> {
 /// Runs, breadcrumbs and request keys that a transaction has read from the PostgreSQL tables.
 #[derive(Default)]
 pub(super) struct ReadFacts {
-    /// Facts of the transaction's runs, such as the ledger row and the trigger's origin. `None` for a run to be enqueued whose row exists
-    /// and does not change.
+    /// Ledger row, trigger origin and related data of each run that the transaction has read. `None` for a run to be enqueued whose row
+    /// exists and does not change.
     pub(super) runs: HashMap<RunLookupKey, Option<RunFacts>>,
     /// Breadcrumbs or their tombstones that the transaction has read. `None` for a missing breadcrumb.
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<StoredBreadcrumb>>,
@@ -262,7 +261,7 @@ pub(super) fn statements() -> String {
     format!("{locked}{enqueued}{}; {requests}", table::FIND)
 }
 
-/// Returns the SQL statement that reads the ledger row and related facts of one run.
+/// Returns the SQL statement that reads one run's ledger row, its trigger's origin and the first other run with its ordering key.
 fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
     let order = run.order.as_deref();
     format!(
@@ -274,7 +273,8 @@ fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
     )
 }
 
-/// Returns the SQL statement that reads the ledger rows and related facts of several runs.
+/// Returns the SQL statement that reads, for several runs, the ledger row, the trigger's origin and the first other run with the ordering
+/// key.
 fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
     let versions = runs.iter().map(|run| run.trigger_version.cast_signed());
     format!(
@@ -286,14 +286,15 @@ fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
     )
 }
 
-/// Facts that decide about a run's state transition: its ledger row, its trigger's origin, its ordering key and its executor's pause.
+/// Data that decides about a run's state transition: its ledger row, its trigger's origin, the first other run with its ordering key, and
+/// its executor's pause.
 #[derive(Clone)]
 pub(super) struct RunFacts {
     /// Ledger row of the run, or `None` if the run is not in the ledger.
     pub(super) stored: Option<StoredRun>,
     /// Recorded origin of the run's trigger: the correlation ID and hops, or `Origin::Own` if the run's own executor wrote the trigger.
     pub(super) origin: Origin,
-    /// First run in the order of the run's ordering key, not counting the run itself.
+    /// First other run with the run's ordering key, or `None` if there is none.
     pub(super) first: Option<FirstOfKey>,
     /// Start of the current pause of the run's executor, or `None` if the executor is not paused. Not read for a run to be
     /// enqueued.

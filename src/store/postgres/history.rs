@@ -25,19 +25,21 @@ pub(super) struct SeenEvent {
     pub(super) announces: (BreadcrumbId, u64),
 }
 
-/// Positions of a tenant's events in the database, from a read that started after the [`Mark`] was taken.
+/// Positions of a tenant's events in the database, read after this process recorded the newest events that it had seen (the [`Mark`]).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoredEvents {
     /// Position of the tenant's oldest event in the database.
     pub(super) first: u64,
     /// Position of the tenant's newest event in the database.
     pub(super) last: u64,
-    /// Breadcrumb ID and version of the event that the database has at the position of the [`Mark`]'s event.
+    /// ID and version of the breadcrumb whose event is now at the position of the newest event that this process had read, or `None`
+    /// without an event there.
     pub(super) at_mark: Option<(BreadcrumbId, u64)>,
 }
 
 impl Mark {
-    /// Merges another mark into this mark. The result has the highest seen position and the newest seen event of both marks.
+    /// Merges another record of the newest seen events into this record. The result has the highest seen position and the newest seen event
+    /// of both.
     pub(super) fn add(&mut self, other: Self) {
         self.head = self.head.max(other.head);
         let position = |event: Option<SeenEvent>| event.map(|event| event.position);

@@ -11,7 +11,7 @@ use crate::store::StoreError;
 use crate::store::durable::inbox::{ENOUGH_BYTES, InboxImport, InboxRow, Refusal};
 use sqlx::{PgConnection, Row as _};
 
-/// Returns `true` if a tenant has rows in the table `ux_inbox` that the store can turn into breadcrumbs.
+/// Returns `true` if a tenant has rows in the table `ux_inbox` that are not rejected and that this connection may process.
 pub(super) async fn has_rows(connection: &mut PgConnection, tenant: &str) -> sqlx::Result<bool> {
     let has_rows = sqlx::query_scalar(concat!("SELECT ", has_inbox!()));
     let has_rows = has_rows.bind(column::name(tenant));
@@ -62,7 +62,8 @@ impl Job for ImportInbox {
 }
 
 impl ImportInbox {
-    /// Locks and reads the tenant's oldest inbox rows, up to a total size. Skips rows that another transaction has locked.
+    /// Locks and reads the tenant's oldest rows of the table `ux_inbox` that are not rejected, up to a total size in bytes. Skips
+    /// rows that another transaction has locked.
     async fn lock_oldest_rows(
         &self,
         transaction: &mut TenantTransaction<'_>,
@@ -106,7 +107,7 @@ impl ImportInbox {
     }
 }
 
-/// Of the breadcrumb IDs that the inbox rows specify, returns the IDs that are already used. An ID is used if a breadcrumb or a
+/// Returns those breadcrumb IDs of rows of the table `ux_inbox` that are already used. An ID is used if a breadcrumb or a
 /// tombstone of the tenant has it.
 async fn used_ids(
     transaction: &mut TenantTransaction<'_>,
@@ -123,7 +124,7 @@ async fn used_ids(
     used_ids.iter().map(|row| column::id(row, 0)).collect()
 }
 
-/// Creates the breadcrumb of an inbox row. The inner error is the reason for rejecting the row.
+/// Creates a breadcrumb from a row of the table `ux_inbox`. The inner error is the reason for rejecting the row.
 async fn create(
     transaction: &mut TenantTransaction<'_>,
     row: &InboxRow,

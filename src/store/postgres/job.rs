@@ -21,18 +21,19 @@ pub(super) trait Job: Send + Sync + 'static {
         transaction: &mut TenantTransaction<'_>,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 
-    /// Returns the parameters of the claim that follows the commit, or `None` if the job claims no due runs.
+    /// Returns the parameters of the claim that follows the commit, or `None` if the job (store operation) claims no due runs.
     fn claims(&self) -> Option<&ClaimRequest> {
         None
     }
 
-    /// Adds the leased runs to the job's result. The job's claim leased these runs after the commit. `leased` is an error if the claim
-    /// failed.
+    /// Adds the runs that the claim after the commit leased to the result of the job (store operation). `leased` is an error if the
+    /// claim failed.
     fn leased(_answer: &mut Self::Answer, _leased: Result<Vec<Leased>, StoreError>) {}
 
     /// Replaces provisional breadcrumb times in the job's result, once the transaction has its position in the tenant's commit order.
     fn finalize_times(_answer: &mut Self::Answer, _commit_position: &CommitPosition) {}
 
-    /// Performs the job's work after the commit, even if the caller no longer waits for the result. Does nothing by default.
+    /// Performs follow-up work of the job (store operation) after the commit, even if the caller no longer waits for the result.
+    /// Does nothing by default.
     fn committed(&self, _answer: &Self::Answer) {}
 }

@@ -293,7 +293,7 @@ impl PostgresStore {
         Ok(claimed.collect())
     }
 
-    /// Changes the ledger row of one run in a transaction.
+    /// Applies a state transition to the ledger row of a run in a transaction.
     async fn change(
         &self,
         run: RunRef,

@@ -165,8 +165,9 @@ impl Read for RunPageQuery<'_> {
     }
 }
 
-/// Returns the SQL that selects the newest runs with the stored state `state`. Finished rows have no due time, so the index of states
-/// contains them in this order. The order therefore names the due time too.
+/// Returns the SQL that selects the newest runs whose rows have the state `state`, which can differ from the current state after a lease
+/// has expired. Finished rows have no due time, so the index of states contains them in this order. The order therefore names the due
+/// time too.
 fn state_query(query: &RunQuery, state: RunState, rows: RowSelection) -> String {
     let (due, order) = match rows {
         RowSelection::Any => ("", "r.sequence DESC"),

@@ -133,8 +133,8 @@ impl NotificationListener {
         self.announced.send_modify(|times| *times += 1);
     }
 
-    /// Returns `true` if a notification reports new events that another process committed in the same schema. Earlier versions of this
-    /// crate send only the schema.
+    /// Returns `true` if a notification reports new events that another process committed in the same PostgreSQL schema. Earlier
+    /// versions of this crate send only the schema name.
     fn is_of_another(&self, payload: &str) -> bool {
         let (schema, sender) = payload.split_once(' ').unwrap_or((payload, ""));
         schema == self.schema && sender != self.own_id

@@ -1,4 +1,4 @@
-//! Lookup of runs and breadcrumbs in a PostgreSQL transaction. The results include the changes of the transaction's jobs so far.
+//! Lookup of runs and breadcrumbs in a PostgreSQL transaction. The results include the changes that the transaction has made so far.
 
 use super::begin::lock_ordering_keys;
 use super::changes::Changes;
@@ -14,7 +14,7 @@ use sqlx::AssertSqlSafe;
 use std::collections::BTreeSet;
 
 impl TenantTransaction<'_> {
-    /// Locks ordering keys of runs that the transaction has not locked yet. Their facts must be read again afterwards.
+    /// Locks ordering keys of runs that the transaction has not locked yet. The rows of these runs must be read again afterwards.
     pub(super) async fn lock(
         &mut self,
         mut ordering_keys: BTreeSet<OrderingKey>,
@@ -35,8 +35,8 @@ impl TenantTransaction<'_> {
         ordering_key_of(run).is_none_or(|ordering_key| self.ordering_keys.contains(&ordering_key))
     }
 
-    /// Returns a run's ledger row and related facts, including the changes of the transaction's jobs so far. Returns `None` if `locks` is
-    /// `false` and enqueuing does not change the run's row.
+    /// Returns a run's ledger row, its trigger's origin and the first other run with its ordering key, including unwritten changes of the
+    /// transaction. Returns `None` if `locks` is `false` and enqueuing does not change the run's row.
     async fn run_facts(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<RunFacts>> {
         let identity = row::identity(run);
         let Some(mut run_facts) = self.look_up_run(&identity, run, locks).await? else {
@@ -102,7 +102,8 @@ impl TenantTransaction<'_> {
         of_table.or(earliest)
     }
 
-    /// Returns a run's facts for the rules of state transitions, and the serial number of the run's ledger row. Locks the ledger row.
+    /// Returns the input of the state transition rules for a run (ledger row, trigger origin, first run of its ordering key), and the
+    /// row's serial number. Locks the row.
     pub(super) async fn facts<'r>(
         &mut self,
         run: &'r RunRef,
@@ -112,7 +113,8 @@ impl TenantTransaction<'_> {
         Ok(self.facts_of(run, run_facts))
     }
 
-    /// Returns the facts of a run to be enqueued, or `None` if its ledger row exists and does not change. Does not lock the row.
+    /// Returns the input of the state transition rules for a run to be enqueued, or `None` if its ledger row exists and does not change.
+    /// Does not lock the row.
     pub(super) async fn enqueue_facts<'r>(
         &mut self,
         run: &'r RunRef,
@@ -173,7 +175,7 @@ impl TenantTransaction<'_> {
         Ok(Some(run_facts))
     }
 
-    /// Returns a breadcrumb or its tombstone, including the changes of the transaction's jobs so far.
+    /// Returns a breadcrumb or its tombstone, including the changes that the transaction has made so far.
     pub(super) async fn breadcrumb(
         &mut self,
         id: BreadcrumbId,

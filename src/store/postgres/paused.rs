@@ -1,4 +1,4 @@
-//! Paused executors in PostgreSQL: jobs that begin and end a pause, and a read of all pauses.
+//! Paused executors in PostgreSQL: the store operations that begin, end and list pauses.
 
 use super::NAME;
 use super::column::{self, time};
@@ -11,7 +11,8 @@ use crate::store::PausedExecutor;
 use crate::store::durable::tenant::StoreClock;
 use sqlx::{PgConnection, Row as _};
 
-/// Job that pauses an executor. Its result is `false` if the executor is paused already.
+/// Store operation that pauses an executor. Its result is `false` if the executor is paused
+/// already.
 pub(super) struct Pause(pub(super) String);
 
 impl Job for Pause {
@@ -45,7 +46,8 @@ impl Job for Pause {
     }
 }
 
-/// Job that ends the pause of an executor. Its result is `false` if the executor is not paused.
+/// Store operation that ends the pause of an executor. Its result is `false` if the executor is not
+/// paused.
 pub(super) struct Resume(pub(super) String);
 
 impl Job for Resume {

@@ -19,8 +19,8 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 /// SQL that takes the lock for the creation of the PostgreSQL extension `vector`. All stores of a database share the extension.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('universal-executor vector', 0))";
 
-/// SQL that tries to lock the creation of a schema's vector index. Other processes poll instead of waiting for the lock: `CREATE INDEX
-/// CONCURRENTLY` waits for all running statements, and so would wait for a statement that waits for this lock.
+/// SQL that tries to take the lock for the creation of the vector index in a PostgreSQL schema. Other processes poll instead of waiting
+/// for the lock: `CREATE INDEX CONCURRENTLY` waits for all running statements, and so would wait for a statement that waits for this lock.
 const INDEX_LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('universal-executor index ' || current_schema(), 0))";
 const INDEX_UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended('universal-executor index ' || current_schema(), 0))";
 

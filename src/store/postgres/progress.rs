@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::watch;
 
-/// Number of abandoned jobs (store operations) of each tenant. An abandoned job has no caller any more. Reads wait for these jobs, so that
+/// Number of each tenant's jobs (store operations) that continue although their callers no longer wait. Reads wait for these jobs, so that
 /// they see the state before or after each job, and that state remains.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AbandonedJobs(watch::Sender<HashMap<Arc<str>, usize>>);

@@ -22,7 +22,7 @@ pub(super) fn statement() -> &'static str {
     )
 }
 
-/// Returns the SQL statement that marks the first run of each ordering key as claimable (its head).
+/// Returns the SQL statement that marks the first run of each ordering key as claimable, in the column `head`.
 pub(super) fn promote(tenant: i64, ordering_keys: &BTreeSet<OrderingKey>) -> String {
     let executors = prepared::names(ordering_keys.iter().map(|(executor, _)| &**executor));
     let names = prepared::names(

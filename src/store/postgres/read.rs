@@ -16,11 +16,11 @@ pub(super) trait Read: Send + Sync {
     /// If `true`, the read executes [`prepared`](super::prepared) statements of the PostgreSQL connection.
     const IS_PREPARED: bool = false;
 
-    /// Returns the tenant whose abandoned jobs (store operations) must end before the read, or `None` to read at once. An abandoned job has
-    /// no caller any more.
+    /// Returns the tenant whose jobs (store operations) without a waiting caller must end before the read, or `None` to read at once.
     fn tenant(&self) -> Option<&str>;
 
-    /// Receives the PostgreSQL session of the read's next attempt. Called only if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
+    /// Notifies the read of the PostgreSQL session on which its next attempt will run. Does nothing by default. Called only if
+    /// [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
     fn set_session(&self, _session: Session) {}
 
     /// Runs the read (or idempotent write) once over a PostgreSQL connection.

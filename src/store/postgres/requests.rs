@@ -1,5 +1,6 @@
-//! Requests for runs with keys that make repeated requests idempotent. Keys are read with the other facts of a transaction and written with
-//! its changes. If another transaction records a key first, the transaction is repeated and finds the key.
+//! Requests for runs in PostgreSQL, with idempotency keys so that a repeated request creates no second run. Keys are read with the other
+//! rows that a transaction needs, and written with its changes. If another transaction records a key first, the transaction is repeated and
+//! finds the key.
 
 use super::NAME;
 use super::commit_position::CommitPosition;
@@ -33,7 +34,7 @@ const SWEEP: &str = "
 /// Maximum number of request keys that one transaction checks.
 pub(super) const SWEPT: usize = 1_024;
 
-/// Job that creates the breadcrumb of a request, unless an earlier request has the same key.
+/// Store operation that creates the breadcrumb of a request, unless an earlier request has the same key.
 pub(super) struct Request(pub(super) ValidRequest);
 
 impl Job for Request {

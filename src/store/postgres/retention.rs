@@ -36,9 +36,9 @@ pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
         || excess(tenant.finished_runs, limits.finished_runs) > 0
 }
 
-/// Job that deletes the tenant's oldest events, tombstones and ended runs beyond the limits, and old request keys.
+/// Store operation that deletes the tenant's oldest events, tombstones and ended runs beyond the limits, and old request keys.
 pub(super) struct DeleteExcess {
-    /// If `true`, the job also removes old request keys.
+    /// If `true`, the store operation also deletes old request keys.
     pub(super) checks_keys: bool,
 }
 

@@ -69,11 +69,11 @@ pub(super) fn ordering_key_of(run: &RunRef) -> Option<OrderingKey> {
     Some((Arc::clone(&run.executor), ordering_key.into()))
 }
 
-/// Identity of a run, and the ordering key with which a job refers to the run. The jobs of one transaction can refer to a run with
-/// different keys, and the key decides whether a new row is the first of its ordering key.
+/// Identity of a run, and the ordering key that a job (store operation) gave for the run. The jobs of one transaction can refer to a run
+/// with different keys, and the key decides whether a new row is the first of its ordering key.
 pub(super) type RunLookupKey = (RunIdentity, Option<Arc<str>>);
 
-/// Returns the identity of a run and its ordering key, by which a transaction finds the run's facts.
+/// Returns the identity of a run and its ordering key, by which a transaction finds the rows that it read for the run.
 pub(super) fn lookup_key(run: &RunRef) -> RunLookupKey {
     (identity(run), run.order.clone())
 }
@@ -143,8 +143,8 @@ pub(super) fn update(statement: &mut Statement, rows: &[&StoredRun]) {
         .push(") WHERE r.serial = u.serial)");
 }
 
-/// Saves the state of a leased run in its ledger row. Returns `false` if the lease is no longer the newest of its row. The breadcrumb that
-/// woke the run remains.
+/// Saves the progress of a leased run (its JSON state) in the run's ledger row. Returns `false` if the lease is no longer the newest of
+/// its row. The breadcrumb that woke the run remains.
 pub(super) async fn save(
     connection: &mut PgConnection,
     tenant: i64,

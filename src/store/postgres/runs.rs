@@ -1,4 +1,4 @@
-//! State transitions of runs in PostgreSQL, one job for each operation.
+//! State transitions of runs in PostgreSQL, each as a job (store operation in a transaction) or as one SQL write.
 
 use super::error::Fault;
 use super::facts::FactQuery;
@@ -17,7 +17,7 @@ use crate::store::{Cancelled, Claim, Claimed, Lease, Lost, NewRun, RunEnd, RunRe
 use sqlx::PgConnection;
 use std::sync::Arc;
 
-/// Job that adds runs to the ledger. Runs that are in the ledger already remain unchanged.
+/// Store operation that adds runs to the ledger. Runs that are in the ledger already remain unchanged.
 pub(super) struct Enqueue(pub(super) Vec<NewRun>);
 
 impl Job for Enqueue {
@@ -50,7 +50,7 @@ impl Job for Enqueue {
     }
 }
 
-/// Job that adds runs to the ledger, and claims due runs in the last message of the transaction.
+/// Store operation that adds runs to the ledger, and claims due runs in the same protocol message, after the commit.
 pub(super) struct EnqueueAndClaim {
     pub(super) runs: Enqueue,
     pub(super) claim_request: ClaimRequest,
@@ -78,8 +78,8 @@ impl Job for EnqueueAndClaim {
     }
 }
 
-/// Job that claims one run for a worker. If the run replaces another run, the job first ends the other run, whose lease is
-/// `instead_of`.
+/// Store operation that claims one run for a worker. If the run replaces another run, the store operation first ends the other
+/// run, whose lease is `instead_of`.
 pub(super) struct ClaimOne {
     pub(super) run: RunRef,
     pub(super) instead_of: Option<Lease>,
@@ -119,8 +119,8 @@ impl Job for ClaimOne {
     }
 }
 
-/// Job that records the origins of triggers in the ledger rows of leased runs. These runs were added before their triggers
-/// existed.
+/// Store operation that records the origins of triggers (correlation ID and hops) in the ledger rows of leased runs. These runs
+/// were added before their triggers existed.
 pub(super) struct RecordOrigins(pub(super) Vec<Lease>);
 
 impl Job for RecordOrigins {
@@ -176,7 +176,8 @@ impl Read for Heartbeat {
     }
 }
 
-/// Job that changes the ledger row of a run. `D` decides about the change from the row, the time and the next sequence number.
+/// Store operation that applies a state transition to the ledger row of a run. `D` decides about the change from the row, the
+/// time and the next sequence number.
 pub(super) struct ChangeRow<D> {
     pub(super) run: RunRef,
     pub(super) decide: D,
@@ -200,7 +201,7 @@ where
     }
 }
 
-/// Write that saves the state of a leased run.
+/// Write that saves the progress of a leased run (its JSON state) in the run's ledger row.
 pub(super) struct Save {
     pub(super) tenant: Arc<TenantHandle>,
     pub(super) lease: Lease,
@@ -227,7 +228,7 @@ impl Read for Save {
     }
 }
 
-/// Job that makes a failed or skipped run ready again. The run goes to the end of the order of its ordering key.
+/// Store operation that makes a failed or skipped run ready again, behind all other runs with its ordering key.
 pub(super) struct Redo(pub(super) RunRef);
 
 impl Job for Redo {
@@ -245,7 +246,7 @@ impl Job for Redo {
     }
 }
 
-/// Job that ends a run of the ledger as cancelled, unless the run has ended already.
+/// Store operation that cancels a run that is in the ledger, unless the run has ended already.
 pub(super) struct Cancel(pub(super) RunRef);
 
 impl Job for Cancel {
@@ -263,7 +264,7 @@ impl Job for Cancel {
     }
 }
 
-/// Job that adds a missing run to the ledger, and ends the run as cancelled unless the run has ended already.
+/// Store operation that cancels a run unless it has ended already, and adds the run to the ledger first if it is missing.
 pub(super) struct EnqueueCancelled(pub(super) RunRef);
 
 impl Job for EnqueueCancelled {

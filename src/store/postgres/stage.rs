@@ -1,4 +1,4 @@
-//! Job that commits breadcrumbs and the end of a run in PostgreSQL. An error rolls back the whole commit.
+//! Store operation that commits breadcrumbs and the end of a run in PostgreSQL. An error rolls back the whole commit.
 
 use super::commit_position::CommitPosition;
 use super::error::Fault;
@@ -15,11 +15,11 @@ use crate::store::row::AttemptEnd;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 
-/// Maximum number of expired breadcrumbs that a commit of fewer writes removes. A commit of at least this many writes can remove
+/// Maximum number of expired breadcrumbs that a commit with few writes removes. A commit of at least this many writes removes at most
 /// one more than it writes.
 const EXPIRED_AT_ONCE: usize = 64;
 
-/// Job that commits breadcrumb writes and, if given, the end of a run. Adds an event for each written breadcrumb.
+/// Store operation that commits breadcrumb writes and, if given, the end of a run. Adds an event for each written breadcrumb.
 pub(super) struct Stage {
     pub(super) writes: Vec<Write>,
     pub(super) end: Option<(Lease, RunEnd)>,
@@ -197,8 +197,8 @@ impl<'w, 't> StagedCommit<'w, 't> {
         Ok(live?)
     }
 
-    /// Returns an error if the total size of a breadcrumb exceeds the limit. Each part can be within its limit although the sum
-    /// of the parts is too large.
+    /// Returns an error if the total size of a breadcrumb exceeds the store's limit. Each part can be within its limit although the
+    /// sum of the parts is too large.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.transaction.limits.breadcrumb_bytes);
         if size > limit {

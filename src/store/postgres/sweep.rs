@@ -39,8 +39,8 @@ pub(super) async fn expire(
     Ok(transaction.has_expired)
 }
 
-/// Job that removes a limited number of expired breadcrumbs, as one step of a sweep. Its result is `true` if there may be further expired
-/// breadcrumbs.
+/// Store operation that removes a limited number of expired breadcrumbs, in one transaction of a sweep. Its result is `true` if there may
+/// be further expired breadcrumbs.
 struct Expire;
 
 impl Job for Expire {

@@ -18,7 +18,7 @@ const MOST: usize = 64;
 
 /// A queued job (store operation) of any result type. The task stores the result until it sends the result to the caller.
 pub(super) trait Task: Send {
-    /// Returns `true` if the caller still waits for the result of the job.
+    /// Returns `true` if the caller still waits for the result of the job (store operation).
     fn has_caller(&self) -> bool;
 
     /// Adds the runs, breadcrumbs and request keys that the job needs to `fact_query`.
@@ -33,10 +33,12 @@ pub(super) trait Task: Send {
     /// Rejects the job (store operation), and stores the error as the job's result.
     fn refuse(&mut self, error: StoreError, transaction: &TenantTransaction<'_>);
 
-    /// Returns the parameters of the claim that follows the commit, or `None` if the job is rejected or claims no due runs.
+    /// Returns the parameters of the claim that follows the commit, or `None` if the job (store operation) is rejected or claims no due
+    /// runs.
     fn claims(&self) -> Option<&lease::ClaimRequest>;
 
-    /// Sends the result of the job to its caller. `outcome` contains the results of the commit, or the reason why nothing was committed.
+    /// Sends the result of the job (store operation) to its caller. `outcome` contains the results of the commit, or the reason why nothing
+    /// was committed.
     fn finish(self: Box<Self>, outcome: Result<&mut CommittedTransaction, &TransactionFailure>);
 }
 

@@ -72,7 +72,7 @@ impl TenantHandle {
         }
     }
 
-    /// Returns the newest events of the tenant that this process has seen. Take the mark before the read that is compared with it.
+    /// Returns the newest events of the tenant that this process has seen. Call it before the read whose result is compared with them.
     pub(super) fn mark(&self) -> Mark {
         *self.lock()
     }

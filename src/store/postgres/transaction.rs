@@ -41,8 +41,8 @@ use std::time::Instant;
 pub(super) enum Counters {
     /// The tenant's counters were read without a lock, so they can be outdated.
     Read,
-    /// The tenant's counters were read without a lock, and a job found a limit reached. The transaction must be repeated with the tenant's
-    /// row locked.
+    /// The tenant's counters were read without a lock, and a job (store operation) found a limit reached. The transaction must be repeated
+    /// with the tenant's row locked.
     Exceeded,
     /// The tenant's row is locked, so the counters are exact.
     Exact,
@@ -67,36 +67,36 @@ pub(super) struct TenantTransaction<'t> {
     /// Name of the tenant of the transaction.
     pub(super) name: &'t str,
     clock: &'t StoreClock,
-    /// Tenant's row (counters and event positions) with the changes of the transaction's jobs so far.
+    /// Tenant's row (counters and event positions) with the changes of the transaction's jobs (store operations) so far.
     pub(super) tenant: Tenant,
     pub(super) now: Timestamp,
     /// If `true`, at least one breadcrumb of the tenant has expired.
     pub(super) has_expired: bool,
     transaction_id: TransactionId,
     pub(super) counters: Counters,
-    /// Event position that the deliberate bug `late-committer` assigned before the transaction locked the tenant's row. `None` without
-    /// the bug.
+    /// Event position that the bug `late-committer`, which tests inject, assigned before the transaction locked the tenant's row. `None`
+    /// without the bug.
     early_position: Option<i64>,
     /// Tenant's row as the transaction last wrote it to the database.
     written_tenant: Tenant,
-    /// Tenant's row before the current job of the transaction.
+    /// Tenant's row before the transaction's current job (store operation).
     tenant_before_job: Tenant,
     /// Ordering keys of runs that the transaction has locked.
     pub(super) ordering_keys: BTreeSet<OrderingKey>,
-    /// Facts of the transaction's runs, such as the ledger row and the trigger's origin. `None` for a run to be enqueued whose row exists
-    /// and does not change.
+    /// Ledger row, trigger origin and related data of each run that the transaction has read. `None` for a run to be enqueued whose row
+    /// exists and does not change.
     pub(super) runs: HashMap<RunLookupKey, Option<RunFacts>>,
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<StoredBreadcrumb>>,
     /// Records of the transaction's request keys. `None` for a new key.
     pub(super) requests: BTreeMap<RequestKey, Option<RecordedKey>>,
-    /// Earliest time at which one of the tenant's request keys was added or last checked, as read at the start of the
-    /// transaction. Known only if a job is a request.
+    /// Earliest time at which one of the tenant's request keys was added or last checked, as read at the start of the transaction. Known
+    /// only if the transaction executes a request for a run.
     pub(super) oldest_key: Option<Timestamp>,
     /// Changes of the transaction's earlier jobs (store operations).
     pub(super) earlier_changes: Changes,
     /// Changes of the transaction's current job (store operation).
     pub(super) job_changes: Changes,
-    /// If `true`, the transaction's current job has changed the tables, so its changes cannot be dropped in memory.
+    /// If `true`, the transaction's current job (store operation) has changed the tables, so its changes cannot be dropped in memory.
     has_changed_tables: bool,
     /// If `true`, the transaction has deleted old request keys.
     pub(super) has_swept_keys: bool,
@@ -104,8 +104,8 @@ pub(super) struct TenantTransaction<'t> {
 }
 
 impl<'t> TenantTransaction<'t> {
-    /// Begins a PostgreSQL transaction, and reads the facts that its jobs need. With `locks`, locks the tenant's row as well. An error
-    /// leaves the transaction open.
+    /// Begins a PostgreSQL transaction, and reads the rows that its jobs (store operations) need. With `locks`, locks the tenant's row as
+    /// well. An error leaves the transaction open.
     pub(super) async fn begin(
         connection: &'t mut PgConnection,
         parts: StoreParts<'t>,
@@ -279,7 +279,7 @@ impl<'t> TenantTransaction<'t> {
         self.tenant.position += 1;
     }
 
-    /// Writes all changes of the transaction so far to the tables, for jobs that query the tables.
+    /// Writes all changes of the transaction so far to the tables, so that later SQL queries of the transaction see them.
     pub(super) async fn flush(&mut self) -> sqlx::Result<()> {
         let Some(last) = self.take_unwritten() else {
             return Ok(());
@@ -359,14 +359,14 @@ impl<'t> TenantTransaction<'t> {
         Some(last)
     }
 
-    /// Returns the PostgreSQL connection, for a job that changes the tables with its own SQL. Records that only a rollback can undo the
-    /// job's changes.
+    /// Returns the PostgreSQL connection, so that a job (store operation) can change the tables with its own SQL. Records that only a
+    /// rollback can undo the job's changes.
     pub(super) fn connection_for_changes(&mut self) -> &mut PgConnection {
         self.has_changed_tables = true;
         self.connection
     }
 
-    /// Accepts the changes of the transaction's current job.
+    /// Retains the changes of the transaction's current job (store operation), to be written together with the changes of other jobs.
     pub(super) fn accept_job(&mut self) {
         let job_changes = std::mem::take(&mut self.job_changes);
         self.earlier_changes.append(job_changes);
@@ -374,8 +374,8 @@ impl<'t> TenantTransaction<'t> {
         self.has_changed_tables = false;
     }
 
-    /// Drops the changes of the transaction's current job. Returns `false` if the job has changed the tables, so that only a rollback
-    /// undoes it.
+    /// Drops the changes of the transaction's current job (store operation). Returns `false` if the job has changed the tables, so that
+    /// only a rollback undoes it.
     pub(super) fn discard_job(&mut self) -> bool {
         self.job_changes = Changes::default();
         self.tenant = self.tenant_before_job.clone();
@@ -400,8 +400,8 @@ impl<'t> TenantTransaction<'t> {
         self.commit_positions.len()
     }
 
-    /// Returns `true` if one of the tenant's request keys is old enough to be checked for deletion. Known only if a job of the transaction
-    /// is a request.
+    /// Returns `true` if one of the tenant's request keys is old enough to be checked for deletion. Known only if the transaction executes
+    /// a request for a run.
     fn has_old_keys(&self) -> bool {
         let until = ValidRequest::from_validated_text(self.now);
         self.oldest_key.is_some_and(|oldest| oldest <= until)
@@ -420,7 +420,7 @@ impl<'t> TenantTransaction<'t> {
         Timestamp::from_micros(self.tenant.latest)
     }
 
-    /// Records that a limit of the tenant is reached, and returns `error` as the reason for rejecting the job.
+    /// Records that a limit of the tenant is reached, and returns `error` as the reason for rejecting the job (store operation).
     pub(super) fn limit_error(&mut self, error: StoreError) -> StoreError {
         if self.counters == Counters::Read {
             self.counters = Counters::Exceeded;
@@ -429,10 +429,11 @@ impl<'t> TenantTransaction<'t> {
     }
 }
 
-/// Reproduces the deliberate bug `late-committer`: assigns an event position while other transactions can still commit lower positions.
+/// Assigns an event position while other transactions can still commit lower positions, which is the bug `late-committer` that tests
+/// inject.
 async fn position_before_the_lock(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    /// Distance between the event positions that the deliberate bug `late-committer` assigns. No commit of a torture campaign has as
-    /// many events.
+    /// Distance between the event positions that the injected bug `late-committer` assigns, so that the events of one commit fit between
+    /// them. No commit of a torture campaign has as many events.
     const APART: i64 = 100;
     let next = "SELECT nextval(pg_get_serial_sequence('ux_breadcrumbs', 'serial'))";
     let next: i64 = sqlx::query_scalar(next).fetch_one(connection).await?;

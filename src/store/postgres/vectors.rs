@@ -97,7 +97,7 @@ pub(super) struct MissingVectors<'t> {
     pub(super) most: usize,
 }
 
-/// SQL query for the next breadcrumbs that were updated after a time. A column is true if the breadcrumb's current version has no
+/// SQL query for a tenant's breadcrumbs that were updated after a time, each with a flag that is true if its current version has no
 /// vector.
 const WITHOUT: &str = concat!(
     "SELECT ",

@@ -79,7 +79,8 @@ impl Read for HasTransfers<'_> {
     }
 }
 
-/// Job that accepts transferred runs for given executor versions, so that the runs become due. Each version has its executor ID.
+/// Store operation that makes the runs due that were transferred to given executor versions, which accept these runs. Each version has its
+/// executor ID.
 pub(super) struct AcceptTransfers(pub(super) Vec<(Arc<str>, Arc<str>)>);
 
 impl Job for AcceptTransfers {

@@ -23,7 +23,8 @@ use sqlx::PgConnection;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Number of unique violations caused by concurrent transactions after which a transaction locks the tenant's row from the start.
+/// Number of attempts that fail with a unique violation, because of concurrent transactions, before a transaction locks the tenant's row
+/// from the start.
 const COLLISIONS: u32 = 3;
 
 /// PostgreSQL error code (SQLSTATE) of a deadlock between transactions.

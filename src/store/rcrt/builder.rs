@@ -59,7 +59,7 @@ pub struct RcrtBuilder {
     stream: StreamSettings,
 }
 
-/// Origin of the API token for the RCRT server.
+/// Way in which the store gets its API token for the RCRT server: from the program, or issued by the server.
 enum TokenOrigin {
     Given(BearerToken),
     Issued(String),
@@ -111,7 +111,7 @@ pub enum RcrtError {
 }
 
 impl RcrtError {
-    /// Returns [`Retry::Never`], because the configuration must change.
+    /// Returns [`Retry::Never`], because the settings of the store must change before it can be created.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -15,8 +15,8 @@ pub(super) struct CreationKey {
 }
 
 impl CreationKey {
-    /// Returns the key of a breadcrumb that a run creates at its end. The key depends on the index of the breadcrumb, and is
-    /// equal in every attempt of the run.
+    /// Returns the creation key (idempotency key and tags) of a breadcrumb that a run creates at its end. The idempotency key
+    /// depends on the index of the breadcrumb, and is equal in every attempt of the run.
     fn of_run(run_key: &str, index: ResponseIndex, of: usize) -> Self {
         Self {
             key: format!("{run_key}:{index}"),
@@ -24,14 +24,16 @@ impl CreationKey {
         }
     }
 
-    /// Returns a unique key for a breadcrumb that a run creates before its end. Differs in every attempt.
+    /// Returns a unique creation key (idempotency key and tag) for a breadcrumb that a run creates before its end. The key
+    /// differs in every attempt.
     fn of_write() -> Self {
         let key = Uuid::new_v4().to_string();
         let tags = vec![format!("ux:write:{key}")];
         Self { key, tags }
     }
 
-    /// Returns a unique key without tags, for a breadcrumb that is created outside of runs. The breadcrumb is created unchanged.
+    /// Returns a unique creation key (an idempotency key without tags) for a breadcrumb that is created outside of runs. The
+    /// breadcrumb is created unchanged.
     fn anonymous() -> Self {
         Self {
             key: Uuid::new_v4().to_string(),
@@ -69,8 +71,8 @@ impl CreationKey {
     }
 }
 
-/// Returns a function that yields the keys for the breadcrumb creations of a commit. Each call yields the key of the next creation.
-/// `of` is the number of creations.
+/// Returns a function that returns, with each call, the creation key (idempotency key and tags) of the next breadcrumb that a
+/// commit creates. `of` is the number of creations.
 pub(super) fn creation_keys(
     end: Option<&(Lease, RunEnd)>,
     tenant: &str,

@@ -70,7 +70,8 @@ pub(super) async fn search(
     Ok(in_order(query, newest))
 }
 
-/// Returns the result of a query for an interval of time, or [`StoreError::Partial`] if breadcrumbs of the interval are unread. Pure.
+/// Returns the result of a query for an interval of time, or [`StoreError::Partial`] if a part of the interval could not be
+/// read. Pure.
 fn of_interval(
     query: &Query,
     mut found: SearchResults,
@@ -128,8 +129,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Returns the limits for the search of one of `lists` breadcrumb lists. Returns `None` if the query is not for an interval,
-    /// because the caller then cannot continue a search.
+    /// Returns the row and time limits for the search of one breadcrumb list, if the query searches `lists` lists in total.
+    /// Returns `None` if the query is not for an interval of time, because the caller then cannot continue a search.
     fn of(reader: &Reader, query: &Query, lists: usize) -> Option<Self> {
         const ROWS: usize = 1_000;
         const TIME: Duration = Duration::from_secs(30);
@@ -255,8 +256,8 @@ impl SearchResults {
         some: &[(BreadcrumbId, Timestamp)],
         budget: Option<Budget>,
     ) -> Result<(), StoreError> {
-        /// Maximum number of unread breadcrumbs in one search. The next failed read ends the search, because the cause is then probably
-        /// the server and not a single breadcrumb.
+        /// Maximum number of breadcrumbs that the server can fail to return before a search fails. The cause of a further
+        /// failure is then probably the server and not a single breadcrumb.
         const MOST_UNREAD: usize = 16;
         let ids = some.iter().map(|(id, _)| *id).collect();
         let mut answers = pin!(reader.read_each(ids));

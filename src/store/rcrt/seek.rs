@@ -99,8 +99,9 @@ impl Gallop {
         }
     }
 
-    /// Returns the next step of the search after the last probe. Without progress, the search ends here: a page that is smaller
-    /// than the distance to the wanted row is followed by the next page, and not read again.
+    /// Returns the step after the exponential search: reading the found page, or the end of the whole search if the offset has
+    /// not changed. A page that is smaller than the distance to the wanted row is followed by the next page, and not read
+    /// again.
     pub(super) fn end(&self) -> Step {
         match self.low == self.start {
             true => Step::Arrived,

@@ -121,8 +121,8 @@ pub(in crate::store) fn transfer(
     })
 }
 
-/// Makes a transferred run due. A row that left its position goes behind all others of its key. `is_alone` is `true` if there are
-/// no others.
+/// Makes a transferred run due. A row that left the order of its ordering key goes to the end of this order. `is_alone` is
+/// `true` if the order has no other rows.
 pub(in crate::store) fn accept(
     row: RunRow,
     is_alone: bool,
@@ -137,7 +137,7 @@ pub(in crate::store) fn accept(
     change
 }
 
-/// Saves the state of a leased run in the run's ledger row.
+/// Saves the progress of a leased run in the run's ledger row, and replaces the progress saved before.
 pub(in crate::store) fn save(
     row: Option<RunRow>,
     lease: &Lease,

@@ -24,8 +24,8 @@ pub(super) fn store(
     Ok(())
 }
 
-/// Job without work that makes the SQLite writer start a transaction, because each transaction stores the pending acknowledgements of event
-/// consumers.
+/// Job (store operation) that does nothing, but makes the SQLite writer start a transaction, because each transaction stores the pending
+/// acknowledgements of event consumers.
 pub(super) struct StoreAcknowledged;
 
 impl Job for StoreAcknowledged {

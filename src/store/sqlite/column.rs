@@ -31,7 +31,8 @@ pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Time
         .map(Timestamp::from_micros))
 }
 
-/// Reads a run's or breadcrumb's correlation ID and number of hops from its row, if the row has both.
+/// Reads the correlation ID and the number of hops of a run or breadcrumb from its row, or returns
+/// `None` if either is NULL.
 pub(super) fn lineage(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Lineage>> {
     let correlation: Option<String> = row.get(column)?;
     let hops: Option<u32> = row.get(column + 1)?;

@@ -139,8 +139,7 @@ impl Database {
         self.writes.downgrade()
     }
 
-    /// Waits until the writer thread has ended all abandoned jobs. An abandoned job is a store operation whose caller no longer waits
-    /// for the result.
+    /// Waits until the writer thread has ended all jobs (store operations) whose callers no longer wait for the result.
     pub(super) async fn wait_for_abandoned_jobs(&self) {
         self.progress.wait_for_abandoned_jobs().await;
     }

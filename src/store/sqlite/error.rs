@@ -195,13 +195,12 @@ impl SqliteError {
 }
 
 impl SqliteError {
-    /// Converts a SQLite error of an attempt to open a file.
+    /// Converts a SQLite error of an attempt to open a file to a [`SqliteError`].
     fn of(error: rusqlite::Error) -> Self {
         Self::with_source(error, Into::into)
     }
 
-    /// Converts a SQLite error to this type, like [`of`](Self::of). The function `source` creates the cause of the new error from the
-    /// SQLite error.
+    /// Converts a SQLite error to a [`SqliteError`], whose cause the function `source` creates from the SQLite error.
     fn with_source(
         error: rusqlite::Error,
         source: impl FnOnce(rusqlite::Error) -> BoxError,
@@ -294,7 +293,7 @@ impl From<OpenFault> for SqliteError {
     }
 }
 
-/// Failure of a read or a job: the store rejects the operation, or SQLite fails.
+/// Failure of a read or of a job (store operation in a transaction): the store rejects the operation, or SQLite fails.
 #[derive(Debug)]
 pub(super) enum Fault {
     Refused(StoreError),

@@ -55,7 +55,7 @@ impl TransactionFailure {
 }
 
 impl FileGuard {
-    /// Creates a guard for the SQLite file at `path`, which the caller has just opened.
+    /// Creates a guard that detects deletion, replacement or damage of the SQLite file at `path`, which the caller has just opened.
     pub(super) fn of(path: &Path) -> Result<Self, SqliteError> {
         let mut wal = OsString::from(path);
         wal.push("-wal");
@@ -76,7 +76,7 @@ impl FileGuard {
         })
     }
 
-    /// Creates a guard for the SQLite file at `path` of a read-only store. The guard rejects all writes.
+    /// Creates a guard for a read-only store of the SQLite file at `path`. The guard rejects all writes, and checks no files.
     pub(super) fn read_only(path: &Path) -> Self {
         let path = path.to_owned();
         let state = State {
@@ -131,7 +131,8 @@ impl FileGuard {
         TransactionFailure::WritesRefused(Arc::clone(fatal_error))
     }
 
-    /// Returns an error if the paths no longer name the open files of the SQLite database. Called between a commit and its confirmation.
+    /// Returns an error if the open SQLite file or its write-ahead log was deleted or replaced, or if the file was truncated. Called
+    /// between a commit and its confirmation.
     pub(super) fn check_files(&self) -> Result<(), TransactionFailure> {
         self.accepts_writes()?;
         let (identities, length) = {
@@ -166,7 +167,7 @@ impl FileGuard {
         Ok(())
     }
 
-    /// Makes the store reject all later writes if the error of a job means that the SQLite file is damaged.
+    /// Makes the store reject all later writes if the error of a store operation means that the SQLite file is damaged.
     pub(super) fn record_error(&self, fault: &Fault) {
         match fault {
             Fault::Driver(error) => self.record_driver_error(error),
@@ -214,7 +215,8 @@ pub(super) fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-/// Returns a constant file identity on systems other than Unix. Such a system does not allow an open file to be deleted or replaced.
+/// Returns the same identity for every file on systems other than Unix, because such a system does not allow an open file to be deleted
+/// or replaced.
 #[cfg(not(unix))]
 pub(super) fn identity(_: &Metadata) -> Identity {
     (0, 0)

@@ -10,14 +10,14 @@ use crate::store::durable::inbox::{ENOUGH_BYTES, InboxImport, InboxRow, Refusal}
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-/// SQL query for rows of the table `ux_inbox` that the store can turn into breadcrumbs, oldest first.
+/// SQL query for a tenant's rows of the table `ux_inbox` that the store has not rejected, oldest first.
 pub(super) const OLDEST: &str = "
     SELECT serial, id, breadcrumb FROM ux_inbox WHERE tenant = ?1 AND refused IS NULL ORDER BY serial LIMIT ?2";
 
 pub(super) const HAS_ROWS: &str =
     "SELECT 1 FROM ux_inbox WHERE tenant = ?1 AND refused IS NULL LIMIT 1";
 
-/// Returns `true` if a tenant has rows in the table `ux_inbox` that the store can turn into breadcrumbs.
+/// Returns `true` if a tenant has rows in the table `ux_inbox` that the store has not rejected.
 pub(super) fn has_rows(connection: &Connection, tenant: &str) -> rusqlite::Result<bool> {
     connection.prepare_cached(HAS_ROWS)?.exists([tenant])
 }
@@ -46,7 +46,7 @@ pub(super) fn import_inbox(
     Ok(import)
 }
 
-/// Reads the tenant's oldest inbox rows up to a total size.
+/// Reads the tenant's oldest rows of the table `ux_inbox` that the store has not rejected, up to a total size in bytes.
 fn oldest_rows(
     transaction: &TenantTransaction<'_>,
     most: usize,
@@ -70,7 +70,7 @@ fn oldest_rows(
     Ok(rows)
 }
 
-/// Creates the breadcrumb of an inbox row. The inner error is the reason for rejecting the row.
+/// Creates a breadcrumb from a row of the table `ux_inbox`. The inner error is the reason for rejecting the row.
 fn create(
     transaction: &mut TenantTransaction<'_>,
     row: &InboxRow,

@@ -10,7 +10,8 @@ use tokio::sync::oneshot;
 
 /// A store operation that runs in a transaction of the SQLite writer thread.
 pub(super) trait Job: Send {
-    /// Returns `true` if a caller still waits for the result of the job. The job then runs even if the caller stops waiting.
+    /// Returns `true` if a caller still waits for the result of this job (store operation). The job then runs even if the caller stops
+    /// waiting.
     fn start(&self) -> bool;
 
     /// Runs the job (store operation) in a savepoint of the open transaction.
@@ -19,7 +20,7 @@ pub(super) trait Job: Send {
     /// Fails only if an error of the driver must roll back the whole transaction.
     fn run(&mut self, connection: &Connection) -> Result<(), rusqlite::Error>;
 
-    /// Returns `true` if the job ran and wrote events of breadcrumbs.
+    /// Returns `true` if this job (store operation) ran and wrote breadcrumb events.
     fn has_events(&self) -> bool;
 
     /// Sends the result of the job to its caller. `failure` is the error that rolled back the transaction, if there was one.

@@ -250,7 +250,8 @@ impl RunLedger for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Changes the ledger row of a run in a transaction. `decide` receives the row, the time and the next sequence number.
+    /// Applies a state transition to the ledger row of a run in a transaction. `decide` receives the row, the time and the
+    /// next sequence number.
     async fn change(
         &self,
         run: RunRef,

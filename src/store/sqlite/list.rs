@@ -101,8 +101,8 @@ pub(super) fn page(
         .collect())
 }
 
-/// Returns the SQL that selects the newest runs with one stored state. Finished rows have no due time, so the index of states contains them
-/// in this order.
+/// Returns the SQL that selects the newest runs whose rows have the state `state`, which can differ from the current state after a lease
+/// has expired. Finished rows have no due time, so the index of states contains them in this order.
 pub(super) fn state_query(state: RunState, rows: RowSelection) -> String {
     let due = match rows {
         RowSelection::Any => "",

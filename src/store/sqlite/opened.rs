@@ -23,10 +23,10 @@ pub(super) struct OpenedStore {
     pub(super) database: Arc<Database>,
     pub(super) limits: SqliteLimits,
     pub(super) time: Arc<StoreClock>,
-    /// Maintenance of the vectors of all tenants, or `None` without an embedder.
+    /// Background computation of missing vectors for the breadcrumbs of all tenants, or `None` without an embedder.
     pub(super) maintainers: Option<VectorMaintainers>,
-    /// Sender that is dropped with the last store handle. Its receivers close then. The field comes after `database`, and Rust drops
-    /// fields in the order of declaration, so the handle has already released the database.
+    /// Sender whose receivers close when the last store handle is dropped. The field comes after `database`, and Rust drops fields in the
+    /// order of declaration, so the handle has already released the database.
     handles: watch::Sender<()>,
 }
 

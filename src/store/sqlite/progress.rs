@@ -30,7 +30,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Waits until the writer's transactions with abandoned jobs (store operations) have ended.
+    /// Waits until the writer's transactions with abandoned jobs have ended: store operations whose callers no longer wait.
     pub(super) async fn wait_for_abandoned_jobs(&self) {
         let abandoned = self.abandoned.load(Ordering::SeqCst);
         if *self.ended.borrow() < abandoned {

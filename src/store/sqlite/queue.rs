@@ -1,4 +1,4 @@
-//! Order in which runs are claimed: the first run of each ordering key, and the due runs of an executor.
+//! Selection of the runs that can be claimed: the first run of each ordering key, and an executor's due and transferred runs.
 
 use super::column::{number, time};
 use super::tenant::TenantTransaction;
@@ -8,7 +8,7 @@ use crate::store::rules::FirstOfKey;
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
-/// Marks the first remaining run of an ordering key as claimable (its head).
+/// Marks the first remaining run with the ordering key of `run` as claimable, in the column `head`.
 pub(super) fn promote(transaction: &TenantTransaction<'_>, run: &RunRef) -> rusqlite::Result<()> {
     let Some(ordering_key) = run.order.as_deref() else {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn promote(transaction: &TenantTransaction<'_>, run: &RunRef) -> rusq
     Ok(())
 }
 
-/// SQL query for the first run in the order of an ordering key, not counting the run with the serial number `?4`.
+/// SQL query for the first run with an ordering key, except for the run whose serial number is `?4`.
 pub(super) const FIRST: &str = concat!(
     "SELECT sequence, due, lease FROM ux_runs
      WHERE tenant = ?1 AND executor = ?2 AND line = ?3 AND line IS NOT NULL AND over IS NULL AND sequence < ",
@@ -32,8 +32,8 @@ pub(super) const FIRST: &str = concat!(
     " AND serial <> ?4 ORDER BY sequence LIMIT 1"
 );
 
-/// Returns the first run in the order of the ordering key of `run`, not counting `run` itself. `serial` is the serial number of the
-/// ledger row of `run`, or `None` without a row.
+/// Returns the first run with the ordering key of `run`, except for `run` itself. `serial` is the serial number of the ledger row
+/// of `run`, or `None` without a row.
 pub(super) fn first(
     transaction: &TenantTransaction<'_>,
     run: &RunRef,
@@ -66,14 +66,14 @@ pub(super) const DUE: &str = "
         AND NOT EXISTS (SELECT 1 FROM ux_paused WHERE tenant = ?1 AND executor = ?2)
     ORDER BY due, sequence LIMIT ?4";
 
-/// SQL query for the runs of an executor that were transferred to one version of the executor.
+/// SQL query for an executor's runs that were transferred to one version of the executor and wait for a worker of this version.
 pub(super) const TRANSFERRED: &str = "
     SELECT sequence, serial FROM ux_runs
     WHERE tenant = ?1 AND executor = ?2 AND reason = ?3 AND reason IS NOT NULL AND over IS NULL
     ORDER BY sequence LIMIT ?4";
 
-/// SQL query for due runs of an executor that left the order of their ordering key after a transfer to another version. Later runs
-/// with the same ordering key do not wait for such a run.
+/// SQL query for an executor's due runs that wait for another version, and for which later runs with the same ordering key do not
+/// wait.
 pub(super) const OVERTAKEN: &str = concat!(
     "SELECT sequence, serial FROM ux_runs INDEXED BY ux_runs_transferred
      WHERE tenant = ?1 AND executor = ?2 AND reason <> ?3 AND reason IS NOT NULL AND over IS NULL AND due <= ?5
@@ -82,7 +82,8 @@ pub(super) const OVERTAKEN: &str = concat!(
     " LIMIT ?4"
 );
 
-/// Returns the sequence numbers and serial numbers of the transferred runs that one version of an executor accepts.
+/// Returns the sequence number (order in the ledger) and the serial number (row ID) of each transferred run that one executor
+/// version accepts.
 pub(super) fn transferred(
     transaction: &TenantTransaction<'_>,
     executor: &str,

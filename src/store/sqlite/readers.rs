@@ -9,8 +9,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
 
-/// Queue of reads that wait for a reader thread of the SQLite database. Adding a job wakes one thread. With a shared channel receiver, the
-/// threads would wake each other to pass the receiver on.
+/// Queue of reads that wait for a reader thread of the SQLite database. Adding a read wakes one thread. With a shared channel receiver,
+/// the threads would wake each other to pass the receiver on.
 pub(super) struct ReadQueue {
     state: Mutex<QueueState>,
     job_added: Condvar,

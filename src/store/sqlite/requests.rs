@@ -1,4 +1,4 @@
-//! Requests for runs in SQLite with keys that make repeated requests idempotent.
+//! Requests for runs in SQLite, with idempotency keys so that a repeated request creates no second run.
 
 use super::builder::SqliteLimits;
 use super::column::{blob, id, number};

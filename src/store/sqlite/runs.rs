@@ -166,7 +166,8 @@ pub(super) fn heartbeat(
     Ok(lost)
 }
 
-/// Changes the ledger row of a run. `decide` receives the row, the current time and the next sequence number, and returns the change.
+/// Applies a state transition to the ledger row of a run. `decide` receives the row, the current time and the next sequence number,
+/// and returns the change.
 pub(super) fn change(
     transaction: &mut TenantTransaction<'_>,
     run: &RunRef,
@@ -178,7 +179,7 @@ pub(super) fn change(
     retention::delete_excess(transaction)
 }
 
-/// Makes a failed or skipped run ready again, at the end of the order of its ordering key.
+/// Makes a failed or skipped run ready again, behind all other runs with its ordering key.
 pub(super) fn redo(transaction: &mut TenantTransaction<'_>, run: &RunRef) -> Result<(), Fault> {
     check_run_limit(transaction, 1)?;
     let (serial, facts) = facts(transaction, run)?;
@@ -186,7 +187,7 @@ pub(super) fn redo(transaction: &mut TenantTransaction<'_>, run: &RunRef) -> Res
     apply(transaction, serial, &change)
 }
 
-/// Ends a run of the ledger as cancelled, unless the run has ended already.
+/// Cancels a run that is in the ledger, unless the run has ended already.
 pub(super) fn cancel(
     transaction: &mut TenantTransaction<'_>,
     run: &RunRef,
@@ -198,7 +199,7 @@ pub(super) fn cancel(
     Ok(cancelled)
 }
 
-/// Adds a missing run to the ledger, and ends the run as cancelled unless the run has ended already.
+/// Cancels a run unless it has ended already, and adds the run to the ledger first if it is missing.
 pub(super) fn enqueue_cancelled(
     transaction: &mut TenantTransaction<'_>,
     run: &RunRef,
@@ -234,8 +235,9 @@ pub(super) fn end(
     apply(transaction, Some(stored.serial), &change)
 }
 
-/// Makes runs due that were transferred to one of `versions`, given as pairs of executor ID and version. Also makes transferred runs
-/// of these executors due if the runs left their position and reached their time. Returns the number of these runs.
+/// Makes each run due that was transferred to one of `versions`, which are pairs of executor ID and version. Also makes transferred
+/// runs of these executors due if the runs left the order of their ordering key and have waited long enough. Returns the number of
+/// these runs.
 pub(super) fn accept_transfers(
     transaction: &mut TenantTransaction<'_>,
     versions: &[(Arc<str>, Arc<str>)],
@@ -252,7 +254,7 @@ pub(super) fn accept_transfers(
     Ok(accepted.len())
 }
 
-/// Makes a run due that was transferred to another version of its executor.
+/// Makes a run due that waited for a certain version of its executor, because a worker accepts the run.
 fn accept(transaction: &mut TenantTransaction<'_>, stored: StoredRun) -> Result<(), Fault> {
     let StoredRun { serial, row } = stored;
     let is_alone = queue::first(transaction, &row.run, Some(serial))?.is_none();

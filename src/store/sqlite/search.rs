@@ -91,18 +91,18 @@ enum Driver<'q> {
     AnyTag,
 }
 
-/// Newest entries of a SQLite index of breadcrumbs, up to a limit. A smaller value is better: first an index with few entries, then an
-/// index whose entries are further apart in time, because any period contains fewer of them.
+/// Count of the newest entries of a SQLite index of breadcrumbs, up to a counting limit. A smaller value is better: first an index
+/// with few entries, then an index whose entries are further apart in time, because any period contains fewer of them.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Newest {
-    /// The index has fewer entries than the limit. The value is the number of entries.
+    /// Number of all entries of the index, if it is below the counting limit.
     All(i64),
-    /// The index has at least as many entries as the limit. The oldest of them has this time.
+    /// Time of the oldest counted entry, if the index has at least as many entries as the counting limit.
     Since(i64),
 }
 
 impl Newest {
-    /// Returns the newest entries of two indexes together.
+    /// Combines the counts of the newest entries of two SQLite indexes that a query reads together.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All(some), Self::All(more)) => Self::All(some + more),
@@ -286,7 +286,7 @@ const OF_SCHEMA: &str = "
         WHERE tenant = ?1 AND schema_name = ?2 AND deleted = 0 AND updated_at <= ?3
         ORDER BY updated_at DESC LIMIT 64)";
 
-/// Reads the newest index entries of a tag or a schema of breadcrumbs with [`OF_TAG`] or [`OF_SCHEMA`].
+/// Counts the newest index entries of a breadcrumb tag or schema with [`OF_TAG`] or [`OF_SCHEMA`].
 fn newest(
     connection: &Connection,
     sql: &str,
@@ -294,7 +294,7 @@ fn newest(
     of: &str,
     before: i64,
 ) -> rusqlite::Result<Newest> {
-    /// Maximum number of index entries that the SQL statements count.
+    /// Maximum number of entries that the SQL statements count in one index, to select the smallest index for a query.
     const MOST: i64 = 64;
     let mut newest = connection.prepare_cached(sql)?;
     newest.query_row((tenant, of, before), |row| {

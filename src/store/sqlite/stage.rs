@@ -9,8 +9,8 @@ use crate::store::durable::stored_breadcrumb::BreadcrumbWriter;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 
-/// Number of expired breadcrumbs that a small commit can remove. A commit of at least this many writes can remove one more than it
-/// writes.
+/// Maximum number of expired breadcrumbs that a commit with few writes removes. A commit of at least this many writes removes at most
+/// one more than it writes.
 pub(super) const EXPIRED_AT_ONCE: usize = 64;
 
 /// Commits breadcrumb writes and, if given, the end of a run. Adds an event for each written breadcrumb. Also returns `true` if further
@@ -63,7 +63,7 @@ pub(super) fn commit(
     Ok((committed, has_expired))
 }
 
-/// Creates a breadcrumb outside of a run, with a chosen ID if there is one.
+/// Creates a breadcrumb outside of a run, with the ID `id`, or with a new unique ID if `id` is `None`.
 pub(super) fn create(
     transaction: &mut TenantTransaction<'_>,
     id: Option<BreadcrumbId>,
@@ -161,7 +161,8 @@ impl Stage<'_, '_> {
         })
     }
 
-    /// Checks the total size of a breadcrumb. Each part can be within its limit although the sum of the parts is too large.
+    /// Returns an error if the total size of a breadcrumb exceeds the store's limit. Each part can be within its limit although the sum
+    /// of the parts is too large.
     fn check_size(&self, index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
         let (size, limit) = (breadcrumb.size(), self.transaction.limits.breadcrumb_bytes);
         if size > limit {

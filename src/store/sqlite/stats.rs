@@ -19,7 +19,8 @@ pub struct SqliteStats {
     pub breadcrumbs: u64,
     /// Number of the tenant's tombstones.
     pub tombstones: u64,
-    /// Numbers of the tenant's runs by stored state. A run whose lease has expired counts as running. States without runs are omitted.
+    /// Number of the tenant's runs in each state, as stored in the ledger rows. A run whose lease has expired counts as running.
+    /// States without runs are omitted.
     pub runs: BTreeMap<RunState, u64>,
     /// Number of the tenant's retained events.
     pub events: u64,

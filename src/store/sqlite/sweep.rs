@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
-/// Maximum number of expired breadcrumbs that one job of a sweep removes.
+/// Maximum number of expired breadcrumbs that one job (store operation) of a sweep removes.
 const AT_ONCE: usize = 256;
 
-/// A sweep that removes the expired breadcrumbs of a tenant, one job after the other.
+/// A sweep that removes the expired breadcrumbs of a tenant in several jobs (store operations), one after the other.
 pub(super) struct Sweep {
     pub(super) limits: SqliteLimits,
     pub(super) time: Arc<StoreClock>,

@@ -1,4 +1,4 @@
-//! The row of a tenant in the SQLite table `ux_tenants`, and the context of a job of the writer thread.
+//! The row of a tenant in the SQLite table `ux_tenants`, and the context of a job (store operation) of the writer thread.
 
 use super::NAME;
 use super::builder::SqliteLimits;
@@ -68,7 +68,7 @@ fn write(connection: &Connection, tenant: &Tenant) -> rusqlite::Result<()> {
 pub(super) struct TenantTransaction<'t> {
     pub(super) connection: &'t Connection,
     pub(super) limits: &'t SqliteLimits,
-    /// Name of the tenant whose data the job changes.
+    /// Name of the tenant whose data the job (store operation) changes.
     pub(super) name: &'t str,
     /// Row of the job's tenant (counters and event positions). A changed row is written when the job has succeeded.
     pub(super) tenant: Tenant,
@@ -107,8 +107,8 @@ impl<'t> TenantTransaction<'t> {
         self.connection.prepare_cached(sql)
     }
 
-    /// Returns an update time for a breadcrumb version. The time is later than all earlier commits of the tenant, so the order of times
-    /// is the order of commits.
+    /// Returns the update time for a new breadcrumb version: the store's time, or just after the tenant's newest update if that is
+    /// later. So the order of times is the order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest = self.now.as_micros().max(self.tenant.latest + 1);
         Timestamp::from_micros(self.tenant.latest)

@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(super) const OF: &str =
     "SELECT vector FROM ux_vectors WHERE serial = ?1 AND vector IS NOT NULL";
 
-/// SQL query for the next breadcrumbs after a time. A column is 1 if the breadcrumb has no vector.
+/// SQL query for a tenant's breadcrumbs that were updated after a time, each with a flag that is 1 if the breadcrumb has no vector.
 pub(super) const WITHOUT: &str = "
     SELECT b.updated_at, b.serial, v.serial IS NULL
     FROM ux_breadcrumbs AS b INDEXED BY ux_breadcrumbs_by_time LEFT JOIN ux_vectors AS v ON v.serial = b.serial

@@ -1,5 +1,4 @@
-//! Sending side of wake-ups. After a transaction of the SQLite writer with events, the sockets of other processes receive a
-//! datagram.
+//! Sending side of the datagrams that wake other processes after a transaction of the SQLite writer with events.
 
 use super::guard::TransactionFailure;
 use super::job::Job;
@@ -54,7 +53,8 @@ impl WakeUps {
         }
     }
 
-    /// Returns the job that deletes the registration of the database's own datagram socket, or `None` without a socket.
+    /// Returns the job (store operation) that deletes the registration of the database's own datagram socket, or `None` without a
+    /// socket.
     pub(super) fn unregister_job(&self) -> Option<Box<dyn Job>> {
         let sockets = self.sockets.as_ref().filter(|sockets| sockets.is_bound())?;
         Some(Box::new(UnregisterSocket(Arc::clone(sockets))))

@@ -1,5 +1,5 @@
-//! Writer thread of a SQLite database. One transaction commits all waiting jobs, because a commit costs more than the writes. Each job has
-//! its own savepoint, so a failed job does not roll back the others. The writer sends the results after the commit.
+//! Writer thread of a SQLite database. One transaction commits all waiting jobs (store operations), because a commit costs more than the
+//! writes. Each job has its own savepoint, so a failed job does not roll back the others. The writer sends the results after the commit.
 
 use super::acknowledged;
 use super::error::SqliteError;
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 /// Maximum number of jobs (store operations) that the SQLite writer receives at once.
 const MOST: usize = 128;
-/// Duration after which a transaction of the SQLite writer accepts no more jobs.
+/// Duration after which a transaction of the SQLite writer accepts no more jobs (store operations).
 const LONG: Duration = Duration::from_millis(50);
 
 pub(super) struct Writer {

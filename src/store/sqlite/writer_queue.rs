@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// advantage.
 const PAUSE: Duration = Duration::from_micros(300);
 
-/// Time after a timeout of the queue during which a SQLite writer does not wait for its turn.
+/// Duration for which a SQLite writer does not wait for its turn again after a wait in the queue has timed out.
 const NO_WAIT: Duration = Duration::from_secs(1);
 
 /// Access of one SQLite writer to the queue of the writers of all processes.
@@ -25,8 +25,8 @@ pub(super) struct WriterQueue {
     files: Option<LockFiles>,
     /// Maximum time that the SQLite writer waits for its turn.
     wait_timeout: Duration,
-    /// End of the time during which the SQLite writer does not wait for its turn. Set when a wait times out. The process that holds the
-    /// lock may be stopped.
+    /// Time until which the SQLite writer does not wait for its turn, because an earlier wait timed out. The process that holds the lock
+    /// may be stopped.
     no_wait_until: Option<Instant>,
 }
 

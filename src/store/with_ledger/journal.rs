@@ -12,8 +12,8 @@ const FIELD: &str = "ux:response";
 /// A saved response of a run. It is stored as a JSON string, so that its breadcrumbs may have the full depth.
 #[derive(Deserialize, Serialize)]
 struct StoredResponse<'c> {
-    /// The epoch of the run that saved the response. A response of an earlier epoch is ignored, because a run that is redone
-    /// responds again.
+    /// The run's epoch (number of redos) when its response was saved. A response of an earlier epoch is ignored, because a run
+    /// that is redone responds again.
     epoch: u32,
     creates: Vec<Cow<'c, NewBreadcrumb>>,
     /// The dead letter of the run, if the run failed.

@@ -29,7 +29,7 @@ pub(in crate::store) struct StorePair<'s> {
 }
 
 impl StorePair<'_> {
-    /// Commits to both stores like [`WithLedger`](super::WithLedger).
+    /// Writes the breadcrumbs of a commit to the breadcrumb store, and the end of the run to the ledger.
     ///
     /// # Errors
     /// The errors of both stores. [`StoreError::ResponseSaved`] if the ledger has saved the response and the store has not
@@ -60,7 +60,7 @@ impl StorePair<'_> {
         }
     }
 
-    /// Claims a run in the ledger, and finishes it if an earlier attempt saved its response.
+    /// Claims a run in the ledger, and finishes the run if an earlier attempt saved its response.
     ///
     /// # Errors
     /// The errors of [`RunLedger::claim`] and of a commit.
@@ -98,8 +98,8 @@ impl StorePair<'_> {
         }
     }
 
-    /// Writes the breadcrumbs of a run to the store if the run's lease is held. A store with
-    /// [`Capabilities::run_keys`](crate::store::Capabilities::run_keys) receives the run and its end.
+    /// Writes the breadcrumbs of a run to the breadcrumb store, or fails if this worker no longer holds the run's lease. A
+    /// store with [`Capabilities::run_keys`](crate::store::Capabilities::run_keys) receives the run and its end.
     async fn write(
         self,
         lease: &Lease,
@@ -119,7 +119,7 @@ impl StorePair<'_> {
         }
     }
 
-    /// Writes the response of a run to the store, then ends the run in the ledger.
+    /// Writes the response of a run to the breadcrumb store, then ends the run in the ledger.
     async fn write_and_end(
         self,
         lease: &Lease,
@@ -166,7 +166,8 @@ impl StorePair<'_> {
         Ok(())
     }
 
-    /// Wakes a suspended run if its answer was committed before the suspension, but after the run's own writes.
+    /// Wakes a run that was just suspended, if the breadcrumb that it waits for was committed after the run's own writes. The
+    /// breadcrumb can precede the suspension, because the writes and the suspension are two steps.
     async fn catch_up(
         self,
         run: &RunRef,
@@ -187,8 +188,8 @@ impl StorePair<'_> {
         Ok(())
     }
 
-    /// Writes the saved response of an earlier attempt to the store, and ends its run. Returns `None` if the run must be
-    /// executed again: the store rejects the response permanently, or the run has waited for the store for too long.
+    /// Writes the saved response of an earlier attempt to the breadcrumb store, and ends its run. Returns `None` if the run
+    /// must be executed again: the store rejects the response permanently, or the run has waited for the store for too long.
     async fn finish(
         self,
         lease: &Lease,
@@ -280,8 +281,8 @@ impl StorePair<'_> {
     }
 }
 
-/// Returns the [`RunEnd`] that a commit to the breadcrumb store receives, from the [`RunEnd`] of the run. A suspended run has not
-/// ended for the breadcrumb store, because the run may repeat its writes.
+/// Converts the [`RunEnd`] of a run to the [`RunEnd`] that the breadcrumb store receives with the run's writes. A suspended run
+/// has not ended for the breadcrumb store, because the run may repeat its writes.
 fn end_for_store(end: &RunEnd) -> RunEnd {
     match end {
         RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,

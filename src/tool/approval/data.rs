@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 impl Approval {
-    /// Returns the approval rule for tool calls whose arguments an approver changes. Returns `None` if the rule has neither approvers nor a
+    /// Returns the form of this approval rule for arguments that an approver has changed, or `None` if the rule has neither approvers nor a
     /// time limit.
     ///
     /// A condition in code is omitted, because a client cannot evaluate it, so the rule then applies to all arguments. The time limit

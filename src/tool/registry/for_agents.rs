@@ -15,8 +15,8 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl ToolRegistry {
-    /// Returns the registry with remote tools in place of some local tools. Replaces the local tools that are called over breadcrumbs
-    /// or, if `all` is `true`, all local tools.
+    /// Returns the registry with remote tools in place of the local tools that are called over breadcrumbs or, if `all` is `true`, in
+    /// place of all local tools.
     pub(crate) fn with_remote_tools(&self, all: bool) -> Self {
         let entries = self.entries.iter();
         let replaced = |entry: &Arc<Entry>| {
@@ -85,18 +85,20 @@ impl ToolRegistry {
         }
     }
 
-    /// Returns a tool as the service registered it. A workflow definition can use the tool with another name and description.
+    /// Returns a tool with the name and the description under which the service registered it. A workflow definition can use the
+    /// tool with another name and description.
     pub(crate) fn registered(&self, name: &str) -> Option<&dyn Tool> {
         self.entry(name).map(|entry| &*entry.registered)
     }
 
-    /// Returns a shared handle of a tool as the service registered it.
+    /// Returns a shared handle of a tool with the name and the description under which the service registered it.
     pub(crate) fn registered_tool(&self, name: &str) -> Option<Arc<dyn Tool>> {
         let entry = self.entry(name)?;
         Some(Arc::clone(&entry.registered))
     }
 
-    /// Calls a tool like [`call`](Self::call). The call needs no approval, or a person has approved the call.
+    /// Calls a tool within the run of another executor without an approval check, because the call needs no approval or a person has
+    /// approved the call.
     pub(crate) async fn call_approved(
         &self,
         call: MachineCall,

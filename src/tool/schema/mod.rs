@@ -69,7 +69,7 @@ impl Checker {
     }
 }
 
-/// Placeholder that accepts every JSON Schema and every value. Replaces the compiled schema in builds without the feature `validate`.
+/// Replacement for the compiled JSON Schema in builds without the feature `validate`, which accepts every schema and every value.
 #[cfg(not(feature = "validate"))]
 #[derive(Clone, Debug)]
 pub(crate) struct Checker;

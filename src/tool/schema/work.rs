@@ -76,7 +76,7 @@ const NOT_COPIED: [&str; 9] = [
 pub(super) enum Reportable {
     All,
     First,
-    /// No error, because the first error contains the errors of all alternatives and can be too large.
+    /// No error may be reported, because even the first error contains the errors of all alternatives and can be too large.
     Nothing,
 }
 

@@ -168,7 +168,7 @@ impl WorkloadExecutor {
         Ok(executor)
     }
 
-    /// Replaces the triggers of the workload executor. The forms of input and response do not change.
+    /// Replaces the trigger subscriptions of the workload executor. The forms of input and response do not change.
     ///
     /// # Errors
     /// Returns [`WorkloadError::Invalid`] if the store does not support a trigger.
@@ -214,7 +214,7 @@ impl WorkloadExecutor {
         Ok(executor)
     }
 
-    /// Reads the requirements of the executor's workload definition, and the schemas that runs may write.
+    /// Reads from the workload definition whether runs need a ledger, whether they stream text, and which schemas they may write.
     fn apply_requirements(&mut self) -> Result<(), WorkloadError> {
         let (definition, services, store) = (&*self.definition, &self.services, &self.store);
         let error = |source| definition_error(definition, source);

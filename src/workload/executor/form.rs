@@ -20,7 +20,8 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Returns the kind of the workload executor. Responses contain the executor ID in a field with this name.
+    /// Returns the executor kind, `workflow` or `workload`. Responses contain the executor ID in a field with this
+    /// name.
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Request => "workflow",
@@ -43,7 +44,7 @@ impl Form {
         }
     }
 
-    /// Returns the response context for a workload run that ended with an output.
+    /// Creates the response context for a workload run that ended with an output.
     pub(super) fn success(self, flow: &str, output: &Json) -> Value {
         match self {
             Self::Request => {
@@ -53,7 +54,7 @@ impl Form {
         }
     }
 
-    /// Returns the response context for a workload run that failed.
+    /// Creates the response context for a workload run that failed.
     pub(super) fn failed(self, flow: &str, failure: &StepFailure) -> Value {
         let flow = excerpt(flow, 80);
         match self {
@@ -65,7 +66,7 @@ impl Form {
         }
     }
 
-    /// Returns the response to a trigger, with the outcome of its workload run.
+    /// Creates the response to a trigger, with the outcome of its workload run.
     pub(super) fn response(self, id: &str, trigger: &Breadcrumb, mut context: Value) -> Response {
         let now = Timestamp::from_micros(clock::wall_micros());
         if let Value::Object(fields) = &mut context {
@@ -82,7 +83,8 @@ impl Form {
         Response::create(result)
     }
 
-    /// Returns the response to a trigger whose run failed outside of the workload.
+    /// Returns the response to a trigger whose run failed without an outcome of the workload, for example by a
+    /// timeout.
     pub(super) fn failure(self, id: &str, trigger: &Breadcrumb, failure: &Failure) -> Response {
         let error = StepFailure::new("run_failed", failure.message.as_str());
         self.response(id, trigger, json!({"status": "error", "error": error}))

@@ -12,8 +12,8 @@ use serde_json::Value;
 const CREATOR: &str = "creator";
 
 impl WorkloadExecutor {
-    /// Returns the workload message of a trigger, after the trigger's hints are applied. The hints apply because models
-    /// receive the message, and the session stores the message.
+    /// Returns the workload message of a trigger, after the trigger's `llm_hints` are applied. The `llm_hints` apply
+    /// because models receive the message, and the session stores the message.
     pub(super) async fn message(
         &self,
         trigger: &Breadcrumb,
@@ -53,7 +53,7 @@ impl WorkloadExecutor {
     }
 }
 
-/// Returns the text of a user's chat message. `None` if a run wrote the trigger, or if hints withhold the text.
+/// Returns the text of a user's chat message. `None` if a run wrote the trigger, or if `llm_hints` exclude the text.
 async fn user_text(
     executor: &WorkloadExecutor,
     trigger: &Breadcrumb,
@@ -87,7 +87,8 @@ fn message_of(trigger: &Breadcrumb, shown: &Json) -> WorkloadMessage {
     }
 }
 
-/// Returns the context of a trigger. Removes `creator` from a trigger that another run wrote for this one.
+/// Returns the JSON context of a trigger, without the field `creator` if an outer run wrote the trigger for this
+/// run.
 fn without_creator(trigger: &Breadcrumb, shown: &Json) -> Json {
     let mut context = shown.clone();
     if tag_value(trigger, PARENT_TAG).is_some() && context.get(CREATOR).is_some() {

@@ -77,8 +77,8 @@ impl WorkloadManagerBuilder {
         self
     }
 
-    /// Adds the usual workload folders of an application. These are `agents` in the project folder, then `<app>/agents` in the user's
-    /// configuration folder (`$XDG_CONFIG_HOME`, otherwise `~/.config`).
+    /// Adds the default folders to search for workloads of an application: `agents` in the project folder, then `<app>/agents` in the
+    /// user's configuration folder (`$XDG_CONFIG_HOME`, otherwise `~/.config`).
     pub fn usual_roots(self, project: &Path, app: &str) -> Self {
         let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
         let config = config.filter(|folder| folder.is_absolute());

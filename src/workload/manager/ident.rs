@@ -34,21 +34,21 @@ pub enum Ident {
     Name {
         /// The name of the workload.
         name: String,
-        /// The flow or agent with which a run of the workload starts. `None` if the identifier of the workload names no entry.
+        /// The flow or agent with which a run of the workload starts. `None` if the identifier names neither.
         entry: Option<String>,
     },
     /// Identifier of a workload by the path of its file.
     Path {
         /// The path of the workload's file. A path that starts with `~/` is below the home folder.
         path: PathBuf,
-        /// The flow or agent with which a run of the workload starts. `None` if the identifier of the workload names no entry.
+        /// The flow or agent with which a run of the workload starts. `None` if the identifier names neither.
         entry: Option<String>,
     },
     /// Identifier of a workload by the breadcrumb with its definition.
     Store {
         /// ID of the breadcrumb with the workload definition.
         id: BreadcrumbId,
-        /// The flow or agent with which a run of the workload starts. `None` if the identifier of the workload names no entry.
+        /// The flow or agent with which a run of the workload starts. `None` if the identifier names neither.
         entry: Option<String>,
     },
 }

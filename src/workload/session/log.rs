@@ -76,7 +76,8 @@ pub(super) struct StoredEntry {
 }
 
 impl Log {
-    /// Creates a session log from entries in any order. Only the last entry of each part of a turn remains.
+    /// Creates the in-memory form of a session log from its read entries, in any order. Only the last entry of each
+    /// part of a turn remains.
     pub(super) fn new(
         head: (BreadcrumbId, u64),
         head_fields: HeadFields,

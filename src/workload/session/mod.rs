@@ -173,8 +173,7 @@ impl Conversation {
         self.add(to, turn, "", entry).await
     }
 
-    /// Adds the entry for a part of a turn to the conversation's log. A turn has several parts if it calls an agent
-    /// several times.
+    /// Adds the entry for one part of a turn to the conversation's log: one call of the agent, or the whole turn if `part` is empty.
     pub(super) async fn add(
         &self,
         to: &Log,
@@ -215,8 +214,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Reads the log of the agent at a path. Omits its messages from turns that failed, because these have no messages
-    /// in the session's log `of`.
+    /// Reads the log of the agent with this step path in the session. Omits its messages from turns that failed, because these have no
+    /// messages in the session's log `of`.
     pub(super) async fn load_child(&self, path: &StepPath, of: &Log) -> Result<Log, SessionError> {
         let mut log = self.child(path).load().await?;
         let mut known_turns: BTreeSet<String> = of.turns().map(str::to_owned).collect();
@@ -274,8 +273,8 @@ impl Conversation {
         Ok(head.map(|head| (head.id, head.version)))
     }
 
-    /// Creates the session log. Two concurrent calls both return the older log. Returns version 1, so that a log with
-    /// entries of another writer causes a conflict.
+    /// Creates the head breadcrumb of the session log in the store, unless the log exists. Two concurrent calls both return the older
+    /// log. Returns version 1, so that a log with entries of another writer causes a conflict.
     async fn create_log(&self) -> Result<(BreadcrumbId, u64), SessionError> {
         if let Some(head) = self.head().await? {
             self.check_bound_log(Some(&head))?;

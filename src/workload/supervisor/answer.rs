@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Error returned when an answer to the question of a turn has no effect.
+/// Error returned when a person's answer to the question of a suspended turn has no effect.
 ///
 /// [`Supervisor::answer`](super::Supervisor::answer) returns it. Only [`Store`](Self::Store) can
 /// succeed with a repeated call; the other variants need another ticket, person or answer.
@@ -93,7 +93,7 @@ pub enum TurnAnswerError {
 }
 
 impl TurnAnswerError {
-    /// Returns when another attempt to answer the question can succeed.
+    /// Returns the delay after which another attempt to answer the question can succeed, or [`Retry::Never`].
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -122,8 +122,8 @@ impl TurnAnswerError {
     }
 }
 
-/// Writes the answer to a turn's question, unless the answer has no effect. Returns an equal earlier answer of the same
-/// person.
+/// Writes an answer to a turn's question, or returns an error if the answer has no effect. Returns an equal earlier
+/// answer of the same person.
 pub(super) async fn answer(
     store: &dyn BreadcrumbStore,
     ticket: &str,
@@ -172,7 +172,7 @@ fn not_open_error(ticket: &str, earlier: &Breadcrumb) -> TurnAnswerError {
     }
 }
 
-/// Returns the error for a written answer that is not valid. The answer was late, or the store recorded another author
+/// Creates the error for a written answer that is not valid. The answer was late, or the store recorded another author
 /// than the answering person.
 fn invalid_answer_error(
     ticket: &str,
@@ -248,8 +248,8 @@ fn is_in(person: &str, list: &[String]) -> bool {
     !person.starts_with(ROLE) && list.iter().any(|permitted| permitted == person)
 }
 
-/// Returns the breadcrumb of an answer, or the reason why the answer does not fit its question. A question about a tool
-/// call takes `true` or `false`.
+/// Creates the breadcrumb of a person's answer, or returns the reason why the answer does not fit its question. A
+/// question about a tool call takes `true` or `false`.
 fn response(terms: &QuestionTerms, answer: &Json, by: &str) -> Result<NewBreadcrumb, String> {
     // The principal is in the context, because a store can record another author.
     let principal = json!({"name": by});

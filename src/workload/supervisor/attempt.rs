@@ -220,7 +220,8 @@ fn is_text(message: &WorkloadMessage) -> bool {
     message.content.is_string()
 }
 
-/// Returns the log entry for the start or the end of a turn's suspension. `None` if the turn adds no such entry.
+/// Returns the session log entry for the start or the end of a turn's suspension, or `None` if the turn adds no such
+/// entry.
 fn suspension_entry(
     status: &TurnStatus,
     resumed: Option<&Json>,

@@ -107,7 +107,7 @@ struct CollectedCall {
     index: Option<u64>,
     /// The provider's ID of the tool call.
     id: Option<String>,
-    /// The ID of the tool call in this crate. It is generated if the provider sends no ID.
+    /// The ID that the crate uses for the tool call: the provider's ID, or a generated ID if the provider sends none.
     own_id: String,
 }
 

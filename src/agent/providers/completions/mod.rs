@@ -1,4 +1,5 @@
-//! OpenAI's chat completions protocol, for models over HTTP and for models behind tools. The module does no I/O.
+//! OpenAI's chat completions protocol, for models over HTTP and for models that are tools of another service. The module does no
+//! I/O.
 
 mod answer;
 pub(super) mod failure;

@@ -1,4 +1,4 @@
-//! Reader of a streamed answer of `genai`.
+//! Reader of a model answer that is streamed through the crate `genai`.
 
 use super::failure;
 use super::meter::Meter;

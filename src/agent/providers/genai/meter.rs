@@ -1,4 +1,4 @@
-//! Counter of the bytes that `genai` reads of a model answer.
+//! Counter of the bytes of a model answer that the crate `genai` reads.
 
 use crate::agent::providers::web::MAX_EVENT_BYTES;
 use ::genai::chat::{ChatFrameSink, FrameCtx, RawFrameRef};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub(super) struct Meter {
     read: AtomicUsize,
     limit: usize,
-    /// Size in bytes of a provider event that exceeds [`MAX_EVENT_BYTES`], until the event is logged. Otherwise 0.
+    /// Size in bytes of the last provider event over [`MAX_EVENT_BYTES`] that is not logged yet, or 0 if there is no such event.
     oversized: AtomicUsize,
     /// If `true`, the provider reported that it blocked the prompt. `genai` does not pass this report on.
     blocked: AtomicBool,

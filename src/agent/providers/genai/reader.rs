@@ -65,7 +65,7 @@ struct AnswerStream {
     meter: Arc<Meter>,
     task: AbortHandle,
     has_failed: bool,
-    /// The reader, whose thread keeps running while the model answer is read.
+    /// Shared handle of the reader thread, which keeps the thread running while the model answer is read.
     _reader: Arc<Reader>,
 }
 

@@ -219,7 +219,8 @@ fn text_message(
     }
 }
 
-/// Converts a message part with reasoning or provider state of this `origin` to the type of `genai`. Returns `None` for other parts.
+/// Converts reasoning or provider state in a message part to the type of `genai`, if the provider and model in `origin` produced
+/// it. Returns `None` for other parts.
 fn thought(part: &Part, provider: AdapterKind, origin: &PartOrigin) -> Option<ContentPart> {
     match part {
         Part::Reasoning(reasoning) if reasoning.origin == *origin => {

@@ -92,8 +92,8 @@ impl Sockets {
         }
     }
 
-    /// Deletes the row and the file of the database's own datagram socket, and the folder after the last socket. Does nothing without a
-    /// socket.
+    /// Deletes the row and the file of the database's own datagram socket, and then the folder of the sockets if it is empty. Does nothing
+    /// without a socket.
     pub(super) fn unregister(&self, connection: &Connection) -> rusqlite::Result<()> {
         if !self.is_bound() {
             return Ok(());
@@ -179,8 +179,8 @@ impl Sockets {
         }
     }
 
-    /// Deletes the files of dead datagram sockets without a row. Such a file is left if a process was killed before it committed the
-    /// socket's row.
+    /// Deletes the files of dead datagram sockets that have no row in the table `ux_listeners`. Such a file is left if a process was killed
+    /// before it committed the socket's row.
     fn remove_files_without_row(&self, known: &[Uuid]) {
         let (Ok(files), Ok(folder)) = (fs::read_dir(&self.folder), self.open()) else {
             return;
