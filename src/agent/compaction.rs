@@ -71,10 +71,10 @@ impl Compactor {
         self
     }
 
-    /// Shortens the conversation if the model request is too long and [`should_shorten`] returns `true`. A summary replaces the oldest
-    /// messages; without a summary model, these messages are omitted. The task's messages never change. Each tool call stays with its
-    /// result. If the summary fails, the conversation stays as it is, and the next summary is attempted when the request has grown by half
-    /// of `at_tokens`.
+    /// Shortens the conversation if the model request is too long and the omission of old messages would make it short
+    /// enough (see [`should_shorten`]). A summary replaces the oldest messages; without a summary model, these messages are omitted. The
+    /// task's messages never change. Each tool call stays with its result. If the summary fails, the conversation stays as it is,
+    /// and the next summary is attempted when the request has grown by half of `at_tokens`.
     pub(super) async fn shorten(&self, task: &ProviderTask, conversation: &mut Vec<ChatMessage>) {
         let all = tokens(task.messages.iter().chain(&*conversation));
         let cut = split_position(conversation, self.keep);

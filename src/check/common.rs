@@ -98,7 +98,8 @@ impl<'v> CheckContext<'v> {
         self.value.get(field).and_then(Value::as_str)
     }
 
-    /// Adds a finding for each unknown field of the object at `path` in the definition. Does nothing if the value is not an object.
+    /// Adds a finding for each unknown field of the object `value`, which is at the path `path` in the definition. Does nothing if
+    /// the value is not an object.
     pub(super) fn check_fields(
         &mut self,
         known: &KnownFields<'_>,

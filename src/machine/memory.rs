@@ -56,7 +56,8 @@ impl Machine {
         bytes <= limits.item_bytes && self.turn.len() < limits.callers && self.free_memory(bytes)
     }
 
-    /// Frees memory for `bytes` more bytes in the machine by discarding answered tool calls. Returns `false` if that is impossible.
+    /// Discards answered tool calls of the agent run until its state machine may use `bytes` more bytes of memory. Returns `false` if
+    /// that is impossible.
     pub(super) fn free_memory(&mut self, bytes: usize) -> bool {
         while self.bytes().saturating_add(bytes) > self.policy.limits.bytes {
             let turn = &self.turn;
@@ -67,8 +68,8 @@ impl Machine {
         true
     }
 
-    /// Discards answered tool calls until their total size is within [`MachineLimits::answered_bytes`](super::MachineLimits). The last
-    /// answered call and calls with waiting callers remain.
+    /// Discards answered tool calls of the agent run until their total size is within
+    /// [`MachineLimits::answered_bytes`](super::MachineLimits). The last answered call and calls with waiting callers remain.
     pub(super) fn discard_excess_answers(&mut self) {
         let last = self.calls.last_answered().cloned();
         while self.calls.answered_bytes() > self.policy.limits.answered_bytes {

@@ -5,7 +5,7 @@ use super::policy::MachineLimits;
 use crate::model::Json;
 use serde_json::Value;
 
-/// Overhead of a tool call in a saved machine, in bytes: field names, and space for a refusal.
+/// Overhead in bytes of a tool call in the saved state machine: field names, and space for an error that refuses the call.
 const CALL_BYTES: usize = 448;
 
 /// Overhead in bytes of a deferred tool call in the saved state machine of an agent run.

@@ -29,7 +29,7 @@ impl KnownFields<'_> {
         names.into_iter()
     }
 
-    /// Returns a finding about an unknown field of the object at `path`.
+    /// Creates the error or warning about an unknown field of the object at the definition path `path`.
     pub(crate) fn finding(
         &self,
         severity: Severity,

@@ -141,7 +141,7 @@ impl SubscriptionIndex {
         matching
     }
 
-    /// Returns the route of an event for an executor. `entries` are the executor's subscriptions with a possible match.
+    /// Returns the effect of an event on an executor. `entries` are the executor's subscriptions with a possible match.
     fn route(
         &self,
         kind: EventKind,

@@ -508,8 +508,8 @@ impl RuntimeBuilder {
     }
 }
 
-/// Checks the settings for executors that are defined in a store. Returns the loader, which adds, replaces and removes the executors of the
-/// definitions.
+/// Checks that the settings for executors defined in a store are valid. Returns the loader, which adds, replaces and removes the executors
+/// of the definitions.
 #[cfg(feature = "agents")]
 fn loader_of(definitions: StoredDefinitions) -> Result<Arc<DefinitionLoader>, RuntimeError> {
     definitions.check()?;

@@ -269,8 +269,9 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Requests a search of each store for answers to waits and suspended runs. The runtime takes no events until the runs of earlier
-    /// deliveries are in the ledger. A full ledger has capacity again only if its suspended runs get their answers.
+    /// Requests a search of each store for breadcrumbs that answer open `wait_for` calls or wake suspended runs. The runtime takes no
+    /// events until the runs of earlier deliveries are in the ledger. A full ledger has capacity again only if its suspended runs get their
+    /// answers.
     fn note_blocked(&mut self) {
         self.blocked = None;
         tracing::debug!(

@@ -53,7 +53,8 @@ struct Positions {
     open: BTreeSet<u64>,
     /// Versions of breadcrumbs whose runs are not in the ledger yet.
     versions: BTreeMap<VersionKey, OpenVersion>,
-    /// The oldest commit time, and the number of unhandled deliveries, of the breadcrumb versions above [`MAX_OPEN`].
+    /// Summary of the breadcrumb versions that are not stored one by one because of [`MAX_OPEN`]: the oldest commit time, and the number
+    /// of unhandled deliveries.
     overflow: Option<(Timestamp, usize)>,
 }
 

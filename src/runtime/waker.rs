@@ -268,7 +268,8 @@ impl Waker {
         }
     }
 
-    /// Defers the read of an announced breadcrumb: it is read again after [`RETRY_PAUSE`] if a wait or a suspended run still needs it.
+    /// Defers the read of an announced breadcrumb: it is read again after [`RETRY_PAUSE`] if an open `wait_for` call or a suspended run still
+    /// needs it.
     fn defer(&mut self, announced: AnnouncedBreadcrumb) {
         if announced.rounds >= MAX_ROUNDS || self.deferred.len() >= MAX_DEFERRED {
             let (id, version) = (announced.event.breadcrumb_id, announced.event.version);

@@ -142,8 +142,9 @@ impl RunQuery {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the states of the database rows that the query can select. The [`RowSelection`] value limits the selected rows of each
-    /// state. A row whose lease or wait has ended counts as ready.
+    /// Returns the run states that the database stores for the rows that the query can select, each with the [`RowSelection`]
+    /// condition that limits these rows. A row that is stored as running or suspended counts as ready after its lease or wait
+    /// has ended.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, RowSelection)> {
         let ready = self.has_state(RunState::Ready);

@@ -56,12 +56,12 @@ pub(in crate::agent) enum PermissionError {
 }
 
 impl Action {
-    /// Returns the breadcrumb write of a model's action if the agent's rules permit it. `own` is the current version of the
-    /// [target](Self::target) if this agent wrote it. The caller must determine the writer from the ledger and not from the breadcrumb's
-    /// contents.
+    /// Returns the breadcrumb write that a model's action requests, or the reason why the agent's definition does not permit the
+    /// write. `own` is the current version of the [target](Self::target) if this agent wrote it. The caller must determine the
+    /// writer from the ledger and not from the breadcrumb's contents.
     ///
     /// # Errors
-    /// [`PermissionError`] if the rules do not permit the action.
+    /// [`PermissionError`] if the agent's definition does not permit the action.
     pub(in crate::agent) fn permit(
         self,
         rules: &Rules<'_>,

@@ -12,7 +12,8 @@ use std::mem;
 const MAX_CONCURRENT_CALLS: usize = 16;
 
 impl Run<'_> {
-    /// Processes all work on tool calls that has finished, starting with `result`. The run's progress is saved only once for all this work.
+    /// Processes the finished task `result` and all other tool call tasks that have finished. The run's progress is saved only once
+    /// for all these tasks.
     pub(super) async fn process_finished_work(
         &mut self,
         result: Option<WorkResult>,

@@ -152,8 +152,8 @@ impl DefinitionLoader {
         Ok(())
     }
 
-    /// Returns the definitions of a schema, and the number of definitions that exceed the limit. The result contains all definitions that
-    /// the runtime already knows, and the [oldest](MAX_DEFINITIONS) of the others.
+    /// Returns the executor definitions of a schema, and the number of definitions above the maximum count, which are omitted. The result
+    /// contains all definitions that the runtime already knows, and the [oldest](MAX_DEFINITIONS) of the others.
     async fn definitions_of(
         &self,
         schema: &str,

@@ -115,8 +115,8 @@ impl Cursor {
         });
     }
 
-    /// Applies a change to the consumer's cursor, and calls `on_settled` if the settled position grows. The lock is held during the
-    /// call, so the reported positions only grow.
+    /// Applies a change to the consumer's cursor, and calls `on_settled` if the position grows up to which all events are acknowledged. The
+    /// lock is held during the call, so the reported positions only grow.
     fn change(&self, change: impl FnOnce(&mut CursorState)) {
         let mut state = self.lock();
         let before = state.settled();

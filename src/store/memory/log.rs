@@ -77,7 +77,7 @@ pub(super) struct Log {
     /// Number of events in the event log whose breadcrumb context was dropped to save memory. These are the oldest events in
     /// the log.
     envelopes: usize,
-    /// Sum of the [bytes](LoggedEvent::bytes) of the events whose context was not dropped.
+    /// Sum of the [bytes](LoggedEvent::bytes) of the events in the event log whose context was not dropped.
     bytes: usize,
 }
 

@@ -91,8 +91,8 @@ pub(super) struct ReadyToCommit {
     /// ID of the tenant of the transaction.
     pub(super) tenant: i64,
     pub(super) transaction_id: TransactionId,
-    /// Positions, in the tenant's commit order, of the changes that the transaction has already written. Each position comes with the
-    /// events of its changes. The list is in the order of the writes.
+    /// Place in the tenant's commit order, and events, of each batch of changes that the transaction has already written, in the order
+    /// of the batches.
     pub(super) commit_positions: Vec<(CommitPosition, Vec<Event>)>,
     /// Changes of the transaction that are not written yet.
     pub(super) last: Option<FinalMessage>,

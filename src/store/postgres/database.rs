@@ -179,8 +179,7 @@ impl Database {
         result.map_err(|_| task_ended())?
     }
 
-    /// Waits until the tenant's abandoned jobs (store operations) have ended, so that a read sees a stable state. An abandoned job has no
-    /// caller any more.
+    /// Waits until the tenant's jobs (store operations) whose callers no longer wait have ended, so that a read sees a stable state.
     ///
     /// # Errors
     /// Fails if the jobs have not ended after the `wait_timeout` of the settings.

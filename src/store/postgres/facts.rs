@@ -171,8 +171,7 @@ pub(super) struct ReadFacts {
     pub(super) oldest_key: Option<Timestamp>,
 }
 
-/// SQL that reads facts of the runs in a list: each run's ledger row, the origin of its trigger, and the first other run with its ordering
-/// key.
+/// SQL that reads, for each run in a list, the ledger row, the trigger's origin, and the first other run with the same ordering key.
 ///
 /// `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. With either, the server looks up each run by its index. Otherwise a plan
 /// that was made while the tables were small would read all rows of the tenant. `$filter` may omit runs. `$paused` is the time since which

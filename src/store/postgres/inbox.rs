@@ -18,8 +18,9 @@ pub(super) async fn has_rows(connection: &mut PgConnection, tenant: &str) -> sql
     has_rows.fetch_one(connection).await
 }
 
-/// Job that creates breadcrumbs from at most `most` rows of the table `ux_inbox`, oldest row first, and deletes these rows. A rejected
-/// row stays and gets the reason. Does nothing while another transaction imports rows of the tenant, so the rows retain their order.
+/// Store operation that creates breadcrumbs from at most `most` rows of the table `ux_inbox`, oldest row first, and deletes these
+/// rows. A rejected row stays and gets the reason. Does nothing while another transaction imports rows of the tenant, so the rows
+/// retain their order.
 pub(super) struct ImportInbox {
     pub(super) most: usize,
 }

@@ -12,7 +12,7 @@ pub(super) trait Job: Send + Sync + 'static {
     /// Result of the job (store operation) for its caller.
     type Answer: Send + 'static;
 
-    /// Adds the runs, breadcrumbs and request keys that the job needs to `fact_query`.
+    /// Adds to `fact_query` the runs, breadcrumbs and request keys that the job (store operation) needs.
     fn request_facts(&self, _fact_query: &mut FactQuery) {}
 
     /// Runs the job (store operation) in an open transaction. The changes of a job that fails are rolled back.
@@ -30,7 +30,8 @@ pub(super) trait Job: Send + Sync + 'static {
     /// claim failed.
     fn leased(_answer: &mut Self::Answer, _leased: Result<Vec<Leased>, StoreError>) {}
 
-    /// Replaces provisional breadcrumb times in the job's result, once the transaction has its position in the tenant's commit order.
+    /// Replaces the provisional update times of breadcrumbs in the job's (store operation's) result, once the transaction has its
+    /// position in the tenant's commit order.
     fn finalize_times(_answer: &mut Self::Answer, _commit_position: &CommitPosition) {}
 
     /// Performs follow-up work of the job (store operation) after the commit, even if the caller no longer waits for the result.

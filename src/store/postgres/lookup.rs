@@ -68,8 +68,8 @@ impl TenantTransaction<'_> {
         Ok(Some(run_facts))
     }
 
-    /// Returns the first run in the order of an ordering key, not counting the run `identity`. The result includes the changes of the
-    /// transaction's jobs so far. `first` is the first row in the table.
+    /// Returns the first run with an ordering key, except for the run `identity`. The result includes the changes that the transaction has
+    /// made so far. `first` is the first row in the table.
     fn first(
         &self,
         ordering_key: &OrderingKey,

@@ -68,11 +68,9 @@ fn is_limit_reached(error: &sqlx::Error) -> bool {
 /// Results of a PostgreSQL transaction that is committed and durable.
 #[derive(Default)]
 pub(super) struct CommittedTransaction {
-    /// Positions of the transaction's changes in the tenant's commit order. The list is in the order in which the transaction wrote the
-    /// changes.
+    /// Place in the tenant's commit order of each batch of changes that the transaction wrote, in the order of the batches.
     pub(super) commit_positions: Vec<CommitPosition>,
-    /// Events of the transaction, with one entry for each position in the tenant's commit order. An entry has the position of its last
-    /// event, and its events.
+    /// Events of each batch of changes that the transaction wrote, with the position of the batch's last event.
     pub(super) events: Vec<(u64, Vec<Event>)>,
     /// Runs that were claimed after the commit. `None` if the answer of the claim was lost.
     pub(super) leased: Option<Vec<Leased>>,

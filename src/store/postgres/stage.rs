@@ -105,7 +105,7 @@ struct StagedCommit<'w, 't> {
     writer: Option<BreadcrumbWriter>,
     has_created: bool,
     written: Vec<Arc<Breadcrumb>>,
-    /// Newest provisional time of the transaction before this commit.
+    /// Newest update time, still provisional, that the transaction assigned before the first write of this store operation.
     previous_time: i64,
 }
 

@@ -21,7 +21,7 @@ pub(super) trait Task: Send {
     /// Returns `true` if the caller still waits for the result of the job (store operation).
     fn has_caller(&self) -> bool;
 
-    /// Adds the runs, breadcrumbs and request keys that the job needs to `fact_query`.
+    /// Adds to `fact_query` the runs, breadcrumbs and request keys that the job (store operation) needs.
     fn request_facts(&self, fact_query: &mut FactQuery);
 
     /// Runs the job (store operation) in an open transaction, and stores the result.

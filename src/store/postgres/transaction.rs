@@ -1,13 +1,13 @@
-//! The state of a PostgreSQL transaction while its jobs (store operations) run: facts that were read, and changes that are not written yet.
+//! The state of a PostgreSQL transaction while its jobs (store operations) run: rows that were read, and changes that are not written yet.
 //!
 //! Jobs change this state in memory, and one statement at the end writes all changes. A commit therefore takes two round trips, and a batch
-//! of jobs takes no more. The facts of all jobs are read at the start. A rejected job has written nothing, so the other jobs of its batch
-//! are not affected.
+//! of jobs takes no more. The rows that all jobs need are read at the beginning. A rejected job has written nothing, so the other jobs of
+//! its batch are not affected.
 //!
 //! Only the last message, which writes and commits, locks the tenant's row. The lock is held for longer if a limit is near, if the changes
 //! do not fit into a message, or if a job queries the tables after another job changed them. Until the lock is taken, the transaction does
-//! not know its position in the commit order. Times and sequence numbers are therefore [provisional](tenant::with_provisional_values), and
-//! counters change by differences.
+//! not know its position in the commit order. Times and sequence numbers are therefore [with_provisional_values](tenant::with_provisional_values), and counters change by
+//! differences.
 
 use super::begin::{self, LimitedAdditions, lock_tenant_row};
 use super::builder::PostgresLimits;
@@ -394,7 +394,7 @@ impl<'t> TenantTransaction<'t> {
         }
     }
 
-    /// Returns the number of times that the transaction has written changes. This number is the index of the [`CommitPosition`] of later
+    /// Returns the number of batches of changes that the transaction has written. This number is the index of the [`CommitPosition`] of later
     /// changes.
     pub(super) fn write_count(&self) -> usize {
         self.commit_positions.len()

@@ -23,7 +23,8 @@ pub(super) trait Job: Send {
     /// Returns `true` if this job (store operation) ran and wrote breadcrumb events.
     fn has_events(&self) -> bool;
 
-    /// Sends the result of the job to its caller. `failure` is the error that rolled back the transaction, if there was one.
+    /// Sends the result of this job (store operation) to its caller. `failure` is the error that rolled back the transaction, if there was
+    /// one.
     fn finish(self: Box<Self>, failure: Option<&TransactionFailure>);
 }
 

@@ -22,8 +22,8 @@ const DELETE: &str =
 const RENEW: &str = "
     UPDATE ux_requests SET checked_at = ?4 WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3";
 
-/// Maximum number of old request keys that one request checks for deletion while the tenant is below its limit of keys. At the limit, a
-/// request checks up to [`ValidRequest::SWEPT_IF_FULL`] keys.
+/// Maximum number of old request keys that one request checks for deletion, unless the tenant has reached its limit of keys. At the
+/// limit, a request checks up to [`ValidRequest::SWEPT_IF_FULL`] keys.
 const SWEPT: usize = 64;
 
 /// The answer to a request for a run, or the error for too many request keys. The second value is `true` if further expired breadcrumbs
