@@ -23,11 +23,11 @@ pub struct Broken {
 impl Broken {
     /// Maximum length in bytes of a failed check's `expected` text. The text of a compared breadcrumb can be much
     /// longer.
-    const MOST_SAID: usize = 2_000;
+    const MAX_EXPECTED_BYTES: usize = 2_000;
 
     #[track_caller]
     pub(crate) fn new(expected: &str) -> Self {
-        let expected = excerpt(expected, Self::MOST_SAID).into_owned();
+        let expected = excerpt(expected, Self::MAX_EXPECTED_BYTES).into_owned();
         Self {
             expected,
             at: Location::caller(),
@@ -70,14 +70,14 @@ pub(crate) fn expect(holds: bool, expected: &str) -> Result<(), Broken> {
 #[track_caller]
 pub(crate) fn same<T: Debug + PartialEq<U>, U: Debug>(
     found: T,
-    wanted: U,
+    expected: U,
     what: &str,
 ) -> Result<(), Broken> {
-    if found == wanted {
+    if found == expected {
         return Ok(());
     }
     Err(Broken::new(&format!(
-        "{what} is {wanted:?}, found {found:?}"
+        "{what} is {expected:?}, found {found:?}"
     )))
 }
 

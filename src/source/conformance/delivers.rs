@@ -11,23 +11,23 @@ use std::collections::HashSet;
 ///
 /// One breadcrumb is created, updated three times and deleted. Applies to every source.
 pub async fn every_commit<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
 
-    let mut announced = versions(subject, &place, 4).await?;
+    let mut announced = versions(subject, &backend, 4).await?;
     let last = some(announced.last(), "an event")?;
     let id = last.breadcrumb_id;
-    announced.append(&mut change(subject, &place, vec![Change::Delete { id }]).await?);
+    announced.append(&mut change(subject, &backend, vec![Change::Delete { id }]).await?);
 
     let kinds: Vec<_> = announced.iter().map(Event::effective_kind).collect();
-    let wanted = [
+    let expected = [
         EventKind::Created,
         EventKind::Updated,
         EventKind::Updated,
         EventKind::Updated,
         EventKind::Deleted,
     ];
-    same(kinds, wanted, "the list of event kinds")?;
+    same(kinds, expected, "the list of event kinds")?;
     reader.expect(&announced).await
 }
 
@@ -35,14 +35,14 @@ pub async fn every_commit<S: SourceUnderTest>(subject: &S) -> Result<(), Broken>
 ///
 /// 30 commits create four breadcrumbs each, and 30 commits update them. Applies to every source.
 pub async fn in_order<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
     let mut announced = Vec::new();
     for _ in 0..30 {
-        let notes = commit(subject, &place, 4).await?;
+        let notes = commit(subject, &backend, 4).await?;
         let changes = notes.iter().rev().map(|note| update(note, 7)).collect();
         announced.extend(notes);
-        announced.append(&mut change(subject, &place, changes).await?);
+        announced.append(&mut change(subject, &backend, changes).await?);
     }
 
     reader.expect(&announced).await
@@ -57,13 +57,13 @@ pub async fn commits_at_the_same_time_are_all_delivered<S: SourceUnderTest>(
 ) -> Result<(), Broken> {
     const WRITERS: usize = 12;
     const COMMITS: usize = 12;
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    let write = try_join_all((0..WRITERS).map(|_| commits(subject, &place, COMMITS)));
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    let write = try_join_all((0..WRITERS).map(|_| commits(subject, &backend, COMMITS)));
     let read = async {
         let mut read = Vec::new();
         for _ in 0..WRITERS * COMMITS {
-            read.push(reader.next().await?.event);
+            read.push(reader.next_new().await?.event);
         }
         Ok::<_, Broken>(read)
     };
@@ -72,10 +72,12 @@ pub async fn commits_at_the_same_time_are_all_delivered<S: SourceUnderTest>(
 
     let read = read?;
     for of_one in written? {
-        let wanted: HashSet<_> = of_one.iter().map(version).collect();
-        let delivered = read.iter().filter(|event| wanted.contains(&version(event)));
-        for (delivered, wanted) in delivered.zip(&of_one) {
-            same_event(delivered, wanted)?;
+        let expected: HashSet<_> = of_one.iter().map(version).collect();
+        let delivered = read
+            .iter()
+            .filter(|event| expected.contains(&version(event)));
+        for (delivered, expected) in delivered.zip(&of_one) {
+            same_event(delivered, expected)?;
         }
     }
     Ok(())
@@ -86,16 +88,16 @@ pub async fn commits_at_the_same_time_are_all_delivered<S: SourceUnderTest>(
 pub async fn a_large_context_does_not_travel<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
     let large = json!({"text": "x".repeat(Event::MAX_CONTEXT_BYTES)});
     let large = Change::Create(NewBreadcrumb::new("large.v1").context(large));
 
-    let announced = change(subject, &place, vec![create(1), large, create(2)]).await?;
+    let announced = change(subject, &backend, vec![create(1), large, create(2)]).await?;
 
-    for wanted in &announced {
-        let event = reader.next().await?.event;
-        same_event(&event, wanted)?;
+    for expected in &announced {
+        let event = reader.next_new().await?.event;
+        same_event(&event, expected)?;
         let is_large = event.schema_name.as_deref() == Some("large.v1");
         expect(
             !is_large || event.context.is_none(),
@@ -112,10 +114,10 @@ pub async fn a_large_context_does_not_travel<S: SourceUnderTest>(
 pub async fn a_context_is_that_of_its_version<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
 
-    let announced = versions(subject, &place, 10).await?;
+    let announced = versions(subject, &backend, 10).await?;
 
     reader.expect(&announced).await
 }
@@ -123,27 +125,27 @@ pub async fn a_context_is_that_of_its_version<S: SourceUnderTest>(
 /// Creates a test breadcrumb, updates it until it has `n` versions, and returns the announced events.
 async fn versions<S: SourceUnderTest>(
     subject: &S,
-    place: &S::Backend,
+    backend: &S::Backend,
     n: usize,
 ) -> Result<Vec<Event>, Broken> {
-    let mut announced = commit(subject, place, 1).await?;
+    let mut announced = commit(subject, backend, 1).await?;
     for n in 1..n {
         let before = some(announced.last(), "an event")?;
         let update = update(before, n);
-        announced.append(&mut change(subject, place, vec![update]).await?);
+        announced.append(&mut change(subject, backend, vec![update]).await?);
     }
     Ok(announced)
 }
 
 /// Name of the second tenant in the test of tenant isolation: a UUID, because some servers accept only UUIDs.
-const THEIRS: &str = "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4";
+const OTHER_TENANT: &str = "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4";
 
 /// **Tenants apart.** A subscription delivers no event of another tenant.
 ///
 /// Does nothing if [`in_tenant`](super::SourceUnderTest::in_tenant) returns `None`.
 pub async fn tenants_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
-    let Some(theirs) = subject.in_tenant(&ours, THEIRS).await else {
+    let Some(theirs) = subject.in_tenant(&ours, OTHER_TENANT).await else {
         return Ok(());
     };
     let mut our_reader = Reader::open(subject, &ours, "one", StartAt::Now).await?;

@@ -1,14 +1,14 @@
 use super::SourceUnderTest;
 use super::broken::{Broken, expect, same, some};
-use super::reader::{Reader, Said, commit, commits, same_event, version};
+use super::reader::{Reader, StreamItem, commit, commits, same_event, version};
 use crate::model::{Event, Timestamp};
 use crate::source::StartAt;
 
 /// Maximum number of events that the tested backend retains in the tests of event loss.
-const KEPT: usize = 8;
+const RETAINED: usize = 8;
 
 /// Counts of a tested subscription up to a given event: the delivered events, and the events reported as missed.
-struct Told {
+struct DeliveryCounts {
     delivered: usize,
     missed: u64,
     /// The latest reported lower bound of the commit times of missed events.
@@ -16,28 +16,28 @@ struct Told {
 }
 
 /// Reads the tested subscription up to the event `last`, and counts delivered and missed events.
-async fn until(reader: &mut Reader, last: &Event) -> Result<Told, Broken> {
+async fn until(reader: &mut Reader, last: &Event) -> Result<DeliveryCounts, Broken> {
     // No test commits this many events, so the limit stops a source that reports losses without end.
     const MOST: u64 = 100_000;
-    let mut told = Told {
+    let mut counts = DeliveryCounts {
         delivered: 0,
         missed: 0,
         after: None,
     };
     loop {
         expect(
-            told.missed < MOST,
+            counts.missed < MOST,
             "the source reports no more dropped events than were committed",
         )?;
-        match reader.said().await? {
-            Said::Lagged(more, after) => {
-                told.missed = told.missed.saturating_add(more.max(1));
-                told.after = told.after.max(after);
+        match reader.next_item().await? {
+            StreamItem::Lagged(more, after) => {
+                counts.missed = counts.missed.saturating_add(more.max(1));
+                counts.after = counts.after.max(after);
             }
-            Said::Delivered(delivery) => {
-                told.delivered += 1;
+            StreamItem::Delivered(delivery) => {
+                counts.delivered += 1;
                 if version(&delivery.event) == version(last) {
-                    return Ok(told);
+                    return Ok(counts);
                 }
             }
         }
@@ -52,19 +52,19 @@ async fn until(reader: &mut Reader, last: &Event) -> Result<Told, Broken> {
 pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const COMMITS: usize = 50;
     const NOTES: usize = 40;
-    let Some(place) = subject.keeping(KEPT).await else {
+    let Some(backend) = subject.keeping(RETAINED).await else {
         return Ok(());
     };
-    let tells = subject.source(&place, "one").is_complete();
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let reports_loss = subject.source(&backend, "one").is_complete();
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
     let mut last = None;
     for _ in 0..COMMITS {
-        last = commit(subject, &place, NOTES).await?.pop();
+        last = commit(subject, &backend, NOTES).await?.pop();
     }
 
-    let told = until(&mut reader, &some(last, "an event")?).await?;
-    let (delivered, missed) = (told.delivered, told.missed);
-    if tells {
+    let counts = until(&mut reader, &some(last, "an event")?).await?;
+    let (delivered, missed) = (counts.delivered, counts.missed);
+    if reports_loss {
         expect(missed > 0, "the source reports dropped events")?;
         let all = u64::try_from(delivered).unwrap_or(u64::MAX) + missed;
         same(
@@ -73,7 +73,7 @@ pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<
             "the number of delivered and dropped events",
         )?;
     }
-    let next = commits(subject, &place, 3).await?;
+    let next = commits(subject, &backend, 3).await?;
     reader.expect(&next).await
 }
 
@@ -85,38 +85,38 @@ pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<
 pub async fn what_is_gone_behind_a_position_is_told<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let Some(place) = subject.keeping(KEPT).await else {
+    let Some(backend) = subject.keeping(RETAINED).await else {
         return Ok(());
     };
-    let tells = subject.source(&place, "one").is_complete();
-    if !subject.abilities().history || !tells {
+    let reports_loss = subject.source(&backend, "one").is_complete();
+    if !subject.abilities().history || !reports_loss {
         return Ok(());
     }
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    let first = commits(subject, &place, 1).await?;
-    let delivery = reader.next().await?;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    let first = commits(subject, &backend, 1).await?;
+    let delivery = reader.next_new().await?;
     for first in &first {
         same_event(&delivery.event, first)?;
     }
     let position = some(delivery.position, "a position")?;
     drop((reader, delivery));
-    let announced = commit(subject, &place, 10 * KEPT).await?;
+    let announced = commit(subject, &backend, 10 * RETAINED).await?;
     let last = some(announced.last(), "an event")?;
 
-    let mut reader = Reader::open(subject, &place, "two", StartAt::After(position)).await?;
-    let told = until(&mut reader, last).await?;
-    let (delivered, missed) = (told.delivered, told.missed);
+    let mut reader = Reader::open(subject, &backend, "two", StartAt::After(position)).await?;
+    let counts = until(&mut reader, last).await?;
+    let (delivered, missed) = (counts.delivered, counts.missed);
 
     expect(missed > 0, "the source reports dropped events")?;
     let all = u64::try_from(delivered).unwrap_or(u64::MAX) + missed;
     same(
         all,
-        10 * KEPT as u64,
+        10 * RETAINED as u64,
         "the number of delivered and dropped events",
     )?;
     let first = some(announced.first(), "an event")?;
     expect(
-        told.after.is_none_or(|after| after < first.updated_at),
+        counts.after.is_none_or(|after| after < first.updated_at),
         "every missed event is newer than the reported time",
     )
 }
@@ -126,18 +126,18 @@ pub async fn what_is_gone_behind_a_position_is_told<S: SourceUnderTest>(
 pub async fn what_is_gone_before_the_beginning_is_not_missed<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let Some(place) = subject.keeping(KEPT).await else {
+    let Some(backend) = subject.keeping(RETAINED).await else {
         return Ok(());
     };
     if !subject.abilities().history {
         return Ok(());
     }
-    let announced = commit(subject, &place, 10 * KEPT).await?;
+    let announced = commit(subject, &backend, 10 * RETAINED).await?;
     let last = some(announced.last(), "an event")?;
 
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Beginning).await?;
-    let told = until(&mut reader, last).await?;
-    let (delivered, missed) = (told.delivered, told.missed);
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Beginning).await?;
+    let counts = until(&mut reader, last).await?;
+    let (delivered, missed) = (counts.delivered, counts.missed);
 
     same(missed, 0, "the number of missed events")?;
     expect(delivered >= 1, "the newest events are delivered")

@@ -64,23 +64,15 @@
     reason = "every function returns `Broken` if the source does not keep the promise"
 )]
 
-mod again;
-mod begins;
 mod broken;
 mod delivers;
 mod lags;
 mod reader;
+mod redelivery;
 mod resumes;
 mod shares;
+mod start_position;
 
-pub use again::{
-    an_acknowledged_event_does_not_come_again, an_event_given_back_comes_again,
-    an_event_given_back_waits_for_its_delay, telling_a_source_twice_or_late_is_harmless,
-};
-pub use begins::{
-    a_position_from_the_future_misses_nothing, after_a_position_comes_what_is_behind_it,
-    now_begins_with_the_next_commit, positions_grow, the_beginning_is_the_oldest_event,
-};
 pub use broken::Broken;
 pub(crate) use broken::{expect, same, some};
 pub use delivers::{
@@ -91,6 +83,10 @@ pub use lags::{
     what_is_dropped_is_told, what_is_gone_before_the_beginning_is_not_missed,
     what_is_gone_behind_a_position_is_told,
 };
+pub use redelivery::{
+    an_acknowledged_event_does_not_come_again, an_event_given_back_comes_again,
+    an_event_given_back_waits_for_its_delay, telling_a_source_twice_or_late_is_harmless,
+};
 pub use resumes::{
     a_consumer_goes_on_after_what_it_acknowledged, a_position_outlives_a_restart,
     an_unacknowledged_event_comes_again, consumers_are_remembered_apart,
@@ -100,6 +96,10 @@ pub use resumes::{
 pub use shares::{
     a_waiting_subscriber_is_woken, an_unread_stream_holds_up_nobody, cancel_safe, many_subscribe,
     two_subscribers_both_get_all,
+};
+pub use start_position::{
+    a_position_from_the_future_misses_nothing, after_a_position_comes_what_is_behind_it,
+    now_begins_with_the_next_commit, positions_grow, the_beginning_is_the_oldest_event,
 };
 
 use super::EventSource;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Time that a tested event source has for one answer or one item of its stream.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of consecutive [`SourceError::Unavailable`] errors that a test accepts from one operation of a
 /// source.
-const FAILURES: usize = 20;
+const MAX_FAILURES: usize = 20;
 
 /// Breadcrumb ID and version that an event announces.
 pub(super) type Version = (BreadcrumbId, u64);
@@ -39,21 +39,21 @@ pub(super) fn update(of: &Event, n: usize) -> Change {
 /// Creates `notes` test breadcrumbs in one commit, and returns the announced events.
 pub(super) async fn commit<S: SourceUnderTest>(
     subject: &S,
-    place: &S::Backend,
+    backend: &S::Backend,
     notes: usize,
 ) -> Result<Vec<Event>, Broken> {
-    change(subject, place, (0..notes).map(create).collect()).await
+    change(subject, backend, (0..notes).map(create).collect()).await
 }
 
 /// Creates `n` test breadcrumbs, each in its own commit, and returns the announced events.
 pub(super) async fn commits<S: SourceUnderTest>(
     subject: &S,
-    place: &S::Backend,
+    backend: &S::Backend,
     n: usize,
 ) -> Result<Vec<Event>, Broken> {
     let mut announced = Vec::new();
     for _ in 0..n {
-        announced.append(&mut commit(subject, place, 1).await?);
+        announced.append(&mut commit(subject, backend, 1).await?);
     }
     Ok(announced)
 }
@@ -61,11 +61,11 @@ pub(super) async fn commits<S: SourceUnderTest>(
 /// Commits changes to the tested backend, and checks that the backend returns one event per change.
 pub(super) async fn change<S: SourceUnderTest>(
     subject: &S,
-    place: &S::Backend,
+    backend: &S::Backend,
     changes: Vec<Change>,
 ) -> Result<Vec<Event>, Broken> {
     let n = changes.len();
-    let announced = subject.commit(place, changes).await;
+    let announced = subject.commit(backend, changes).await;
     let announced = announced.map_err(Broken::failed)?;
     same(announced.len(), n, "the number of events of the commit")?;
     Ok(announced)
@@ -74,11 +74,11 @@ pub(super) async fn change<S: SourceUnderTest>(
 /// A subscription under test, and the breadcrumb versions that it delivered so far.
 pub(super) struct Reader {
     deliveries: Deliveries,
-    seen: HashSet<Version>,
+    delivered_versions: HashSet<Version>,
 }
 
 /// One item of a tested subscription: a delivered event, or a report of missed events.
-pub(super) enum Said {
+pub(super) enum StreamItem {
     Delivered(Delivery),
     Lagged(u64, Option<Timestamp>),
 }
@@ -87,19 +87,22 @@ impl Reader {
     /// Subscribes to the tested source. Retries while the source is unavailable.
     pub(super) async fn open<S: SourceUnderTest>(
         subject: &S,
-        place: &S::Backend,
+        backend: &S::Backend,
         consumer: &str,
         from: StartAt,
     ) -> Result<Self, Broken> {
-        let source = subject.source(place, consumer);
+        let source = subject.source(backend, consumer);
         let mut failures = 0;
         loop {
             match in_time(source.subscribe(from)).await? {
                 Ok(deliveries) => {
-                    let seen = HashSet::new();
-                    return Ok(Self { deliveries, seen });
+                    let delivered_versions = HashSet::new();
+                    return Ok(Self {
+                        deliveries,
+                        delivered_versions,
+                    });
                 }
-                Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
+                Err(SourceError::Unavailable { .. }) if failures < MAX_FAILURES => failures += 1,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -111,52 +114,52 @@ impl Reader {
     }
 
     /// Returns the next item of the tested subscription. Skips pings and [`SourceError::Unavailable`].
-    pub(super) async fn said(&mut self) -> Result<Said, Broken> {
+    pub(super) async fn next_item(&mut self) -> Result<StreamItem, Broken> {
         let mut failures = 0;
         loop {
-            let next = timeout(PATIENCE, self.deliveries.next()).await;
+            let next = timeout(ANSWER_TIMEOUT, self.deliveries.next()).await;
             let next = some(next.ok(), "an item in the stream within 10 s")?;
             match some(next, "another item in the stream")? {
                 Ok(delivery) if delivery.event.kind == EventKind::Ping => {}
                 Ok(delivery) => {
-                    self.seen.insert(version(&delivery.event));
-                    return Ok(Said::Delivered(delivery));
+                    self.delivered_versions.insert(version(&delivery.event));
+                    return Ok(StreamItem::Delivered(delivery));
                 }
                 Err(SourceError::Lagged { missed, after }) => {
-                    return Ok(Said::Lagged(missed, after));
+                    return Ok(StreamItem::Lagged(missed, after));
                 }
-                Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
+                Err(SourceError::Unavailable { .. }) if failures < MAX_FAILURES => failures += 1,
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
     /// Returns the next delivery of the tested subscription, including repeated deliveries of an event.
-    pub(super) async fn any(&mut self) -> Result<Delivery, Broken> {
-        match self.said().await? {
-            Said::Delivered(delivery) => Ok(delivery),
-            Said::Lagged(missed, _) => Err(Broken::new(&format!(
+    pub(super) async fn next_delivery(&mut self) -> Result<Delivery, Broken> {
+        match self.next_item().await? {
+            StreamItem::Delivered(delivery) => Ok(delivery),
+            StreamItem::Lagged(missed, _) => Err(Broken::new(&format!(
                 "the source drops no events, but it reported {missed} dropped events"
             ))),
         }
     }
 
     /// Returns the next delivery of an event that was not delivered before. Skips repeated deliveries.
-    pub(super) async fn next(&mut self) -> Result<Delivery, Broken> {
+    pub(super) async fn next_new(&mut self) -> Result<Delivery, Broken> {
         loop {
-            let before = self.seen.len();
-            let delivery = self.any().await?;
-            if self.seen.len() > before {
+            let before = self.delivered_versions.len();
+            let delivery = self.next_delivery().await?;
+            if self.delivered_versions.len() > before {
                 return Ok(delivery);
             }
         }
     }
 
-    /// Checks that the tested subscription delivers the wanted events next, in this order, and acknowledges them.
-    pub(super) async fn expect(&mut self, wanted: &[Event]) -> Result<(), Broken> {
-        for wanted in wanted {
-            let delivery = self.next().await?;
-            same_event(&delivery.event, wanted)?;
+    /// Checks that the tested subscription delivers the expected events next, in this order, and acknowledges them.
+    pub(super) async fn expect(&mut self, expected: &[Event]) -> Result<(), Broken> {
+        for expected in expected {
+            let delivery = self.next_new().await?;
+            same_event(&delivery.event, expected)?;
             acknowledge(&delivery).await?;
         }
         Ok(())
@@ -172,49 +175,49 @@ pub(super) async fn acknowledge(delivery: &Delivery) -> Result<(), Broken> {
     let mut failures = 0;
     loop {
         match in_time(delivery.ack()).await? {
-            Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
+            Err(SourceError::Unavailable { .. }) if failures < MAX_FAILURES => failures += 1,
             answer => return Ok(answer?),
         }
     }
 }
 
 /// Nacks a delivery. Retries while the source is unavailable, and returns any other result.
-pub(super) async fn give_back(
+pub(super) async fn nack_delivery(
     delivery: &Delivery,
     delay: Duration,
 ) -> Result<Result<(), SourceError>, Broken> {
     let mut failures = 0;
     loop {
         match in_time(delivery.nack(delay)).await? {
-            Err(SourceError::Unavailable { .. }) if failures < FAILURES => failures += 1,
+            Err(SourceError::Unavailable { .. }) if failures < MAX_FAILURES => failures += 1,
             answer => return Ok(answer),
         }
     }
 }
 
-/// Waits for an answer of the tested source, for at most [`PATIENCE`].
+/// Waits for an answer of the tested source, for at most [`ANSWER_TIMEOUT`].
 #[track_caller]
 pub(super) fn in_time<T>(
     answer: impl Future<Output = T>,
 ) -> impl Future<Output = Result<T, Broken>> {
     let late = Broken::new("the source answers within 10 s");
-    async move { timeout(PATIENCE, answer).await.map_err(|_| late) }
+    async move { timeout(ANSWER_TIMEOUT, answer).await.map_err(|_| late) }
 }
 
-/// Checks that the delivered event `found` is the committed event `wanted`. `found` may omit the context, but must not
+/// Checks that the delivered event `found` is the committed event `expected`. `found` may omit the context, but must not
 /// have another one.
 #[track_caller]
-pub(super) fn same_event(found: &Event, wanted: &Event) -> Result<(), Broken> {
+pub(super) fn same_event(found: &Event, expected: &Event) -> Result<(), Broken> {
     let kind = found.effective_kind();
-    let told = Event {
+    let envelope = Event {
         kind,
         ..found.envelope()
     };
-    same(told, wanted.envelope(), "the event")?;
+    same(envelope, expected.envelope(), "the event")?;
     match &found.context {
         Some(context) => same(
             Some(context),
-            wanted.context.as_ref(),
+            expected.context.as_ref(),
             "the context of the event",
         ),
         None => Ok(()),

@@ -1,6 +1,8 @@
 use super::SourceUnderTest;
 use super::broken::{Broken, expect, some};
-use super::reader::{PATIENCE, Reader, acknowledge, commits, give_back, same_event, version};
+use super::reader::{
+    ANSWER_TIMEOUT, Reader, acknowledge, commits, nack_delivery, same_event, version,
+};
 use crate::source::{EventSource, StartAt};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,15 +21,15 @@ pub async fn nothing_is_lost_across_reconnects<S: SourceUnderTest>(
     if !abilities.history && !abilities.remembers {
         return Ok(());
     }
-    let place = subject.fresh().await;
+    let backend = subject.fresh().await;
     let mut from = StartAt::Now;
-    let mut reader = Some(Reader::open(subject, &place, "one", from).await?);
-    let mut wanted: HashSet<_> = HashSet::new();
-    let mut seen = HashSet::new();
-    for life in 0..4 * EVENTS {
-        if wanted.len() < EVENTS {
-            wanted.extend(
-                commits(subject, &place, 1 + life % 5)
+    let mut reader = Some(Reader::open(subject, &backend, "one", from).await?);
+    let mut expected: HashSet<_> = HashSet::new();
+    let mut delivered_versions = HashSet::new();
+    for connection_number in 0..4 * EVENTS {
+        if expected.len() < EVENTS {
+            expected.extend(
+                commits(subject, &backend, 1 + connection_number % 5)
                     .await?
                     .iter()
                     .map(version),
@@ -35,22 +37,22 @@ pub async fn nothing_is_lost_across_reconnects<S: SourceUnderTest>(
         }
         let mut current = match reader.take() {
             Some(reader) => reader,
-            None => Reader::open(subject, &place, "one", from).await?,
+            None => Reader::open(subject, &backend, "one", from).await?,
         };
-        for _ in 0..=life % 4 {
-            if seen.is_superset(&wanted) {
+        for _ in 0..=connection_number % 4 {
+            if delivered_versions.is_superset(&expected) {
                 break;
             }
-            let delivery = current.any().await?;
+            let delivery = current.next_delivery().await?;
             acknowledge(&delivery).await?;
-            seen.insert(version(&delivery.event));
+            delivered_versions.insert(version(&delivery.event));
             let position = delivery.position.map(StartAt::After);
             from = position.filter(|_| abilities.history).unwrap_or(from);
         }
-        if !seen.is_superset(&wanted) {
+        if !delivered_versions.is_superset(&expected) {
             // The reader receives this event, and is dropped before it acknowledges the event.
-            drop(current.any().await?);
-        } else if wanted.len() >= EVENTS {
+            drop(current.next_delivery().await?);
+        } else if expected.len() >= EVENTS {
             return Ok(());
         }
     }
@@ -66,19 +68,19 @@ pub async fn a_position_outlives_a_restart<S: SourceUnderTest>(subject: &S) -> R
     if !subject.abilities().history {
         return Ok(());
     }
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    let mut announced = commits(subject, &place, 5).await?;
-    reader.next().await?;
-    let position = some(reader.next().await?.position, "a position")?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    let mut announced = commits(subject, &backend, 5).await?;
+    reader.next_new().await?;
+    let position = some(reader.next_new().await?.position, "a position")?;
     drop(reader);
 
-    let Some(place) = subject.restart(place).await else {
+    let Some(backend) = subject.restart(backend).await else {
         return Ok(());
     };
-    announced.append(&mut commits(subject, &place, 3).await?);
+    announced.append(&mut commits(subject, &backend, 3).await?);
 
-    let mut reader = Reader::open(subject, &place, "two", StartAt::After(position)).await?;
+    let mut reader = Reader::open(subject, &backend, "two", StartAt::After(position)).await?;
     reader.expect(announced.get(2..).unwrap_or_default()).await
 }
 
@@ -92,23 +94,23 @@ pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
     if !subject.abilities().remembers {
         return Ok(());
     }
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    let mut announced = commits(subject, &place, 6).await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    let mut announced = commits(subject, &backend, 6).await?;
     for n in 0..6 {
-        let delivery = reader.next().await?;
+        let delivery = reader.next_new().await?;
         if [0, 1, 3, 5].contains(&n) {
             acknowledge(&delivery).await?;
         }
     }
     drop(reader);
-    announced.append(&mut commits(subject, &place, 1).await?);
+    announced.append(&mut commits(subject, &backend, 1).await?);
 
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
     let open = [2, 4, 6].into_iter().filter_map(|n| announced.get(n));
     let mut open: HashSet<_> = open.map(version).collect();
     while !open.is_empty() {
-        open.remove(&version(&reader.any().await?.event));
+        open.remove(&version(&reader.next_delivery().await?.event));
     }
     Ok(())
 }
@@ -124,23 +126,23 @@ pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: SourceUnderTest>(
     if !subject.abilities().remembers {
         return Ok(());
     }
-    let mut place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    reader.expect(&commits(subject, &place, 5).await?).await?;
+    let mut backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    reader.expect(&commits(subject, &backend, 5).await?).await?;
     drop(reader);
 
     for restart in [false, true] {
-        let unseen = commits(subject, &place, 3).await?;
+        let unacknowledged = commits(subject, &backend, 3).await?;
         if restart {
-            place = match subject.restart(place).await {
-                Some(place) => place,
+            backend = match subject.restart(backend).await {
+                Some(backend) => backend,
                 None => return Ok(()),
             };
         }
-        let mut reader = Reader::open(subject, &place, "one", StartAt::Beginning).await?;
-        for wanted in &unseen {
-            let delivery = reader.any().await?;
-            same_event(&delivery.event, wanted)?;
+        let mut reader = Reader::open(subject, &backend, "one", StartAt::Beginning).await?;
+        for expected in &unacknowledged {
+            let delivery = reader.next_delivery().await?;
+            same_event(&delivery.event, expected)?;
             acknowledge(&delivery).await?;
         }
     }
@@ -158,20 +160,20 @@ pub async fn what_is_given_back_is_not_lost<S: SourceUnderTest>(subject: &S) -> 
     if !abilities.remembers || !abilities.takes_back {
         return Ok(());
     }
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    let announced = commits(subject, &place, 3).await?;
-    let first = reader.next().await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    let announced = commits(subject, &backend, 3).await?;
+    let first = reader.next_new().await?;
     reader
         .expect(announced.get(1..).unwrap_or_default())
         .await?;
-    give_back(&first, DAY).await??;
+    nack_delivery(&first, DAY).await??;
     drop((first, reader));
 
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    let delivery = reader.any().await?;
-    let wanted = some(announced.first(), "an event")?;
-    same_event(&delivery.event, wanted)
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    let delivery = reader.next_delivery().await?;
+    let expected = some(announced.first(), "an event")?;
+    same_event(&delivery.event, expected)
 }
 
 /// **Saved consumers.** An acknowledgement of one consumer does not affect another consumer. A new consumer starts at
@@ -182,17 +184,17 @@ pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> 
     if !subject.abilities().remembers {
         return Ok(());
     }
-    let place = subject.fresh().await;
-    let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    let two = Reader::open(subject, &place, "two", StartAt::Now).await?;
-    let announced = commits(subject, &place, 4).await?;
+    let backend = subject.fresh().await;
+    let mut one = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    let two = Reader::open(subject, &backend, "two", StartAt::Now).await?;
+    let announced = commits(subject, &backend, 4).await?;
     one.expect(&announced).await?;
     drop((one, two));
 
-    let mut two = Reader::open(subject, &place, "two", StartAt::Now).await?;
-    let mut three = Reader::open(subject, &place, "three", StartAt::Now).await?;
+    let mut two = Reader::open(subject, &backend, "two", StartAt::Now).await?;
+    let mut three = Reader::open(subject, &backend, "three", StartAt::Now).await?;
     two.expect(&announced).await?;
-    let next = commits(subject, &place, 1).await?;
+    let next = commits(subject, &backend, 1).await?;
     three.expect(&next).await?;
     expect(!announced.is_empty(), "the backend announces its commits")
 }
@@ -208,38 +210,38 @@ pub async fn what_is_left_for_a_consumer_is_told<S: SourceUnderTest>(
     if !subject.abilities().remembers {
         return Ok(());
     }
-    let place = subject.fresh().await;
-    commits(subject, &place, 2).await?;
-    let source = subject.source(&place, "one");
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    left(&*source, 0).await?;
-    commits(subject, &place, 5).await?;
-    left(&*source, 5).await?;
+    let backend = subject.fresh().await;
+    commits(subject, &backend, 2).await?;
+    let source = subject.source(&backend, "one");
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    expect_behind(&*source, 0).await?;
+    commits(subject, &backend, 5).await?;
+    expect_behind(&*source, 5).await?;
 
-    for wanted in [4, 3] {
-        let delivery = reader.any().await?;
+    for expected in [4, 3] {
+        let delivery = reader.next_delivery().await?;
         acknowledge(&delivery).await?;
-        left(&*source, wanted).await?;
+        expect_behind(&*source, expected).await?;
     }
-    let waits = reader.any().await?;
-    left(&*source, 3).await?;
+    let waits = reader.next_delivery().await?;
+    expect_behind(&*source, 3).await?;
     drop(waits);
     Ok(())
 }
 
-/// Checks that [`EventSource::behind`] returns `wanted` within [`PATIENCE`], because a source may count an
+/// Checks that [`EventSource::behind`] returns `expected` within [`ANSWER_TIMEOUT`], because a source may count an
 /// acknowledgement late.
-async fn left(source: &dyn EventSource, wanted: u64) -> Result<(), Broken> {
-    let begun = Instant::now();
+async fn expect_behind(source: &dyn EventSource, expected: u64) -> Result<(), Broken> {
+    let started = Instant::now();
     loop {
         let behind = source.behind().await?;
-        if behind == Some(wanted) {
+        if behind == Some(expected) {
             return Ok(());
         }
-        let is_late = behind.is_none() || begun.elapsed() > PATIENCE;
+        let is_late = behind.is_none() || started.elapsed() > ANSWER_TIMEOUT;
         expect(
             !is_late,
-            &format!("the source is {wanted} events behind, but it reported {behind:?}"),
+            &format!("the source is {expected} events behind, but it reported {behind:?}"),
         )?;
         sleep(Duration::from_millis(5)).await;
     }

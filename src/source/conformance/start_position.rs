@@ -1,6 +1,6 @@
 use super::SourceUnderTest;
 use super::broken::{Broken, expect, some};
-use super::reader::{Reader, Said, commit, commits};
+use super::reader::{Reader, StreamItem, commit, commits};
 use crate::source::StartAt;
 
 /// **Start position.** [`StartAt::Now`] delivers no event from before the subscription.
@@ -9,11 +9,11 @@ use crate::source::StartAt;
 pub async fn now_begins_with_the_next_commit<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    commits(subject, &place, 3).await?;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let backend = subject.fresh().await;
+    commits(subject, &backend, 3).await?;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
 
-    let after = commits(subject, &place, 3).await?;
+    let after = commits(subject, &backend, 3).await?;
 
     reader.expect(&after).await
 }
@@ -26,21 +26,21 @@ pub async fn now_begins_with_the_next_commit<S: SourceUnderTest>(
 pub async fn the_beginning_is_the_oldest_event<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut wanted = commits(subject, &place, 3).await?;
+    let backend = subject.fresh().await;
+    let mut expected = commits(subject, &backend, 3).await?;
     let has_history = subject.abilities().history;
 
-    let opened = Reader::open(subject, &place, "one", StartAt::Beginning).await;
+    let opened = Reader::open(subject, &backend, "one", StartAt::Beginning).await;
     if !has_history {
-        wanted.clear();
+        expected.clear();
     }
     let mut reader = match opened {
         Err(_) if !has_history => return Ok(()),
         opened => opened?,
     };
-    wanted.append(&mut commits(subject, &place, 3).await?);
+    expected.append(&mut commits(subject, &backend, 3).await?);
 
-    reader.expect(&wanted).await
+    reader.expect(&expected).await
 }
 
 /// **Start position.** [`StartAt::After`] delivers all events after the position. After the
@@ -50,22 +50,23 @@ pub async fn the_beginning_is_the_oldest_event<S: SourceUnderTest>(
 pub async fn after_a_position_comes_what_is_behind_it<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "first", StartAt::Now).await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "first", StartAt::Now).await?;
     let start = reader.start();
-    let announced = commits(subject, &place, 6).await?;
+    let announced = commits(subject, &backend, 6).await?;
     let mut positions = vec![start];
     for _ in &announced {
-        positions.push(reader.next().await?.position);
+        positions.push(reader.next_new().await?.position);
     }
     if !subject.abilities().history {
-        return without_history(subject, &place).await;
+        return without_history(subject, &backend).await;
     }
 
     for (behind, position) in positions.into_iter().enumerate() {
         let position = some(position, "a position")?;
         let consumer = format!("after-{behind}");
-        let mut reader = Reader::open(subject, &place, &consumer, StartAt::After(position)).await?;
+        let mut reader =
+            Reader::open(subject, &backend, &consumer, StartAt::After(position)).await?;
         let rest = announced.get(behind..).unwrap_or_default();
         reader.expect(rest).await?;
     }
@@ -74,16 +75,16 @@ pub async fn after_a_position_comes_what_is_behind_it<S: SourceUnderTest>(
 
 async fn without_history<S: SourceUnderTest>(
     subject: &S,
-    place: &S::Backend,
+    backend: &S::Backend,
 ) -> Result<(), Broken> {
-    let claims_all = subject.source(place, "second").is_complete();
-    let Ok(mut reader) = Reader::open(subject, place, "second", StartAt::After(1)).await else {
+    let claims_all = subject.source(backend, "second").is_complete();
+    let Ok(mut reader) = Reader::open(subject, backend, "second", StartAt::After(1)).await else {
         return Ok(());
     };
-    commits(subject, place, 1).await?;
-    let said = reader.said().await?;
+    commits(subject, backend, 1).await?;
+    let item = reader.next_item().await?;
     expect(
-        matches!(said, Said::Lagged(..)) || !claims_all,
+        matches!(item, StreamItem::Lagged(..)) || !claims_all,
         "the source reports the events after the position as dropped",
     )
 }
@@ -99,13 +100,14 @@ pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
     if !subject.abilities().history {
         return Ok(());
     }
-    let place = subject.fresh().await;
-    commits(subject, &place, 3).await?;
+    let backend = subject.fresh().await;
+    commits(subject, &backend, 3).await?;
 
     for (n, position) in [1_000_000, u64::MAX - 1, u64::MAX].into_iter().enumerate() {
         let consumer = format!("future-{n}");
-        let mut reader = Reader::open(subject, &place, &consumer, StartAt::After(position)).await?;
-        let next = commit(subject, &place, 2).await?;
+        let mut reader =
+            Reader::open(subject, &backend, &consumer, StartAt::After(position)).await?;
+        let next = commit(subject, &backend, 2).await?;
         reader.expect(&next).await?;
     }
     Ok(())
@@ -117,22 +119,28 @@ pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
 /// With the ability [`history`](super::Abilities::history), each event must have a position. Other
 /// sources may omit all positions.
 pub async fn positions_grow<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut one = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    let mut two = Reader::open(subject, &place, "two", StartAt::Now).await?;
+    let backend = subject.fresh().await;
+    let mut one = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    let mut two = Reader::open(subject, &backend, "two", StartAt::Now).await?;
     for _ in 0..5 {
-        commit(subject, &place, 4).await?;
+        commit(subject, &backend, 4).await?;
     }
 
     let mut before = None;
     for _ in 0..20 {
-        let (position, other) = (one.next().await?.position, two.next().await?.position);
+        let (position, other) = (
+            one.next_new().await?.position,
+            two.next_new().await?.position,
+        );
         expect(
             position == other,
             "both subscribers receive the same position",
         )?;
-        let must = subject.abilities().history;
-        expect(position.is_some() || !must, "the event has a position")?;
+        let needs_position = subject.abilities().history;
+        expect(
+            position.is_some() || !needs_position,
+            "the event has a position",
+        )?;
         expect(
             position > before || position.is_none(),
             "the position is greater than the one before",

@@ -1,14 +1,14 @@
 use super::SourceUnderTest;
 use super::broken::{Broken, expect};
-use super::reader::{Reader, acknowledge, commits, give_back, in_time, same_event};
+use super::reader::{Reader, acknowledge, commits, in_time, nack_delivery, same_event};
 use crate::model::Event;
 use crate::source::{SourceError, StartAt};
 use std::time::Duration;
 
 /// Nack delay in the redelivery tests. The delay expires during the test.
-const SHORT: Duration = Duration::from_millis(50);
-/// Time by which the redelivery tests advance the clock, so that a nack delay of [`SHORT`] has expired.
-const OVER: Duration = Duration::from_millis(100);
+const NACK_DELAY: Duration = Duration::from_millis(50);
+/// Time by which the redelivery tests advance the clock, so that a nack delay of [`NACK_DELAY`] has expired.
+const CLOCK_STEP: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// **Redelivered.** A nacked event is delivered again after its delay, and other events are delivered meanwhile. A
@@ -20,23 +20,23 @@ const HOUR: Duration = Duration::from_secs(3_600);
 pub async fn an_event_given_back_comes_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    let announced = commits(subject, &place, 3).await?;
-    let delivery = reader.any().await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    let announced = commits(subject, &backend, 3).await?;
+    let delivery = reader.next_delivery().await?;
 
-    let answer = give_back(&delivery, SHORT).await?;
+    let answer = nack_delivery(&delivery, NACK_DELAY).await?;
     if !subject.abilities().takes_back {
         let refused = matches!(answer, Err(SourceError::NotTakenBack { .. }));
         return expect(refused, "the source refuses the nack with NotTakenBack");
     }
     answer?;
-    subject.advance_clock(OVER).await;
+    subject.advance_clock(CLOCK_STEP).await;
 
     let mut again = false;
     let mut others = 0;
     while !again || others < 2 {
-        let next = reader.any().await?;
+        let next = reader.next_delivery().await?;
         acknowledge(&next).await?;
         match next.event == delivery.event || next.position == delivery.position {
             true => again = true,
@@ -59,14 +59,14 @@ pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
     if !subject.abilities().takes_back {
         return Ok(());
     }
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    commits(subject, &place, 1).await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    commits(subject, &backend, 1).await?;
 
-    give_back(&reader.any().await?, HOUR).await??;
-    subject.advance_clock(OVER).await;
+    nack_delivery(&reader.next_delivery().await?, HOUR).await??;
+    subject.advance_clock(CLOCK_STEP).await;
 
-    only(&mut reader, &commits(subject, &place, 3).await?).await
+    only(&mut reader, &commits(subject, &backend, 3).await?).await
 }
 
 /// **Acknowledged.** The source does not deliver an acknowledged event again by itself.
@@ -76,23 +76,23 @@ pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
 pub async fn an_acknowledged_event_does_not_come_again<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
 
     for _ in 0..3 {
-        let announced = commits(subject, &place, 2).await?;
+        let announced = commits(subject, &backend, 2).await?;
         only(&mut reader, &announced).await?;
-        subject.advance_clock(OVER).await;
+        subject.advance_clock(CLOCK_STEP).await;
     }
     Ok(())
 }
 
-/// Reads exactly the wanted events from the tested subscription, with no other event between them, and acknowledges
+/// Reads exactly the expected events from the tested subscription, with no other event between them, and acknowledges
 /// each.
-async fn only(reader: &mut Reader, wanted: &[Event]) -> Result<(), Broken> {
-    for wanted in wanted {
-        let delivery = reader.any().await?;
-        same_event(&delivery.event, wanted)?;
+async fn only(reader: &mut Reader, expected: &[Event]) -> Result<(), Broken> {
+    for expected in expected {
+        let delivery = reader.next_delivery().await?;
+        same_event(&delivery.event, expected)?;
         acknowledge(&delivery).await?;
     }
     Ok(())
@@ -105,10 +105,10 @@ async fn only(reader: &mut Reader, wanted: &[Event]) -> Result<(), Broken> {
 pub async fn telling_a_source_twice_or_late_is_harmless<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let place = subject.fresh().await;
-    let mut reader = Reader::open(subject, &place, "one", StartAt::Now).await?;
-    commits(subject, &place, 2).await?;
-    let (first, second) = (reader.any().await?, reader.any().await?);
+    let backend = subject.fresh().await;
+    let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
+    commits(subject, &backend, 2).await?;
+    let (first, second) = (reader.next_delivery().await?, reader.next_delivery().await?);
 
     acknowledge(&first).await?;
     acknowledge(&first).await?;
@@ -117,6 +117,6 @@ pub async fn telling_a_source_twice_or_late_is_harmless<S: SourceUnderTest>(
     drop(in_time(first.ack()).await?);
     drop(in_time(second.nack(Duration::ZERO)).await?);
 
-    let mut reader = Reader::open(subject, &place, "two", StartAt::Now).await?;
-    reader.expect(&commits(subject, &place, 2).await?).await
+    let mut reader = Reader::open(subject, &backend, "two", StartAt::Now).await?;
+    reader.expect(&commits(subject, &backend, 2).await?).await
 }
