@@ -99,7 +99,7 @@ pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
 
 /// Reads at most `limit` bytes of the body of an HTTP error response. Removes the token of the request from the text.
 #[cfg(feature = "rcrt")]
-pub(crate) async fn said(
+pub(crate) async fn error_body(
     response: &mut reqwest::Response,
     token: Option<&HeaderValue>,
     limit: usize,
@@ -112,12 +112,12 @@ pub(crate) async fn said(
             Ok(None) | Err(_) => break,
         }
     }
-    let mut said = String::from_utf8_lossy(&text).into_owned();
+    let mut body = String::from_utf8_lossy(&text).into_owned();
     let token = token.and_then(|token| token.to_str().ok()?.strip_prefix("Bearer "));
     if let Some(token) = token.filter(|token| !token.is_empty()) {
-        said = said.replace(token, "..");
+        body = body.replace(token, "..");
     }
-    crate::error::excerpt(said.trim(), limit).into_owned()
+    crate::error::excerpt(body.trim(), limit).into_owned()
 }
 
 /// Parses the `Retry-After` header (RFC 9110, section 10.2.3) into a delay of at most [`Retry::MAX_DELAY`]. The header contains either

@@ -14,7 +14,7 @@ pub(crate) struct Frames {
     name: Vec<u8>,
     id: Option<String>,
     /// If `true`, the server-sent event in progress has at least one line.
-    begun: bool,
+    has_lines: bool,
     after_return: bool,
     /// If `true`, a byte order mark may precede the next line of the event stream.
     is_first_line: bool,
@@ -24,11 +24,11 @@ pub(crate) struct Frames {
 
 /// One item of an event stream: an event, a frame without data, or a requested reconnection delay.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Heard {
+pub(crate) enum SseItem {
     /// A server-sent event with data.
     Event(Frame),
     /// A frame of the event stream without data, for example a comment.
-    Nothing,
+    Empty,
     /// Reconnection delay that the server of the event stream requests.
     Retry(Duration),
 }
@@ -64,7 +64,7 @@ impl Frames {
             data: None,
             name: Vec::new(),
             id: None,
-            begun: false,
+            has_lines: false,
             after_return: false,
             is_first_line: true,
             max_line,
@@ -72,12 +72,12 @@ impl Frames {
         }
     }
 
-    /// Parses a chunk of the event stream, and appends the completed items to `heard`. After an error, `heard` contains
+    /// Parses a chunk of the event stream, and appends the completed items to `items`. After an error, `items` contains
     /// the items before the error.
     pub(crate) fn read(
         &mut self,
         chunk: &[u8],
-        heard: &mut impl Extend<Heard>,
+        items: &mut impl Extend<SseItem>,
     ) -> Result<(), TooLong> {
         let mut rest = chunk;
         while let Some((&first, behind)) = rest.split_first() {
@@ -88,28 +88,28 @@ impl Frames {
             }
             let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let (part, behind) = rest.split_at(end.unwrap_or(rest.len()));
-            within("a line", self.line.len() + part.len(), self.max_line)?;
+            check_length("a line", self.line.len() + part.len(), self.max_line)?;
             self.line.extend_from_slice(part);
             rest = behind;
             if let Some((ending, behind)) = rest.split_first() {
                 self.after_return = *ending == b'\r';
                 rest = behind;
-                self.end_line(heard)?;
+                self.end_line(items)?;
             }
         }
         Ok(())
     }
 
-    fn end_line(&mut self, heard: &mut impl Extend<Heard>) -> Result<(), TooLong> {
+    fn end_line(&mut self, items: &mut impl Extend<SseItem>) -> Result<(), TooLong> {
         let mut line = mem::take(&mut self.line);
         if mem::take(&mut self.is_first_line) && line.starts_with("\u{FEFF}".as_bytes()) {
             line.drain(..'\u{FEFF}'.len_utf8());
         }
         if line.is_empty() {
-            heard.extend(self.end_frame());
+            items.extend(self.end_frame());
         } else {
-            self.begun = true;
-            heard.extend(self.field(&line)?);
+            self.has_lines = true;
+            items.extend(self.field(&line)?);
         }
         // The next line reuses the buffer.
         line.clear();
@@ -117,23 +117,23 @@ impl Frames {
         Ok(())
     }
 
-    fn end_frame(&mut self) -> Option<Heard> {
+    fn end_frame(&mut self) -> Option<SseItem> {
         let (data, name) = (self.data.take(), mem::take(&mut self.name));
-        if !mem::take(&mut self.begun) {
+        if !mem::take(&mut self.has_lines) {
             return None;
         }
         let Some(data) = data else {
-            return Some(Heard::Nothing);
+            return Some(SseItem::Empty);
         };
         let name = match name.is_empty() {
             true => "message".to_owned(),
             false => String::from_utf8_lossy(&name).into_owned(),
         };
         let id = self.id.clone();
-        Some(Heard::Event(Frame { name, data, id }))
+        Some(SseItem::Event(Frame { name, data, id }))
     }
 
-    fn field(&mut self, line: &[u8]) -> Result<Option<Heard>, TooLong> {
+    fn field(&mut self, line: &[u8]) -> Result<Option<SseItem>, TooLong> {
         let colon = line.iter().position(|byte| *byte == b':');
         let (name, value) = line.split_at(colon.unwrap_or(line.len()));
         let value = value.strip_prefix(b":").unwrap_or(value);
@@ -141,7 +141,7 @@ impl Frames {
         match name {
             b"data" => {
                 let before = self.data.as_ref().map_or(0, |data| data.len() + 1);
-                within("an event", before + value.len(), self.max_event)?;
+                check_length("an event", before + value.len(), self.max_event)?;
                 match &mut self.data {
                     Some(data) => {
                         data.push(b'\n');
@@ -160,7 +160,7 @@ impl Frames {
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
                 let text = std::str::from_utf8(value).unwrap_or_default();
                 let millis = text.parse().unwrap_or(u64::MAX);
-                return Ok(Some(Heard::Retry(Duration::from_millis(millis))));
+                return Ok(Some(SseItem::Retry(Duration::from_millis(millis))));
             }
             // The standard ignores comments, unknown fields and invalid values.
             _ => {}
@@ -169,7 +169,7 @@ impl Frames {
     }
 }
 
-fn within(what: &'static str, size: usize, limit: usize) -> Result<(), TooLong> {
+fn check_length(what: &'static str, size: usize, limit: usize) -> Result<(), TooLong> {
     match size > limit {
         true => Err(TooLong { what, limit }),
         false => Ok(()),

@@ -3,27 +3,27 @@ use proptest::prelude::*;
 
 const LIMIT: usize = 1_000;
 
-fn hear(chunks: &[&[u8]]) -> (Vec<Heard>, bool) {
-    let (mut frames, mut heard) = (Frames::new(LIMIT, LIMIT), Vec::new());
+fn parse(chunks: &[&[u8]]) -> (Vec<SseItem>, bool) {
+    let (mut frames, mut items) = (Frames::new(LIMIT, LIMIT), Vec::new());
     let failed = chunks
         .iter()
-        .any(|chunk| frames.read(chunk, &mut heard).is_err());
-    (heard, failed)
+        .any(|chunk| frames.read(chunk, &mut items).is_err());
+    (items, failed)
 }
 
 /// Returns the data of the events in a body.
 fn data(body: &[u8]) -> Vec<String> {
-    let (heard, failed) = hear(&[body]);
+    let (items, failed) = parse(&[body]);
     assert!(!failed);
-    let data = heard.into_iter().filter_map(|heard| match heard {
-        Heard::Event(frame) => Some(String::from_utf8(frame.data).unwrap()),
-        Heard::Nothing | Heard::Retry(_) => None,
+    let data = items.into_iter().filter_map(|items| match items {
+        SseItem::Event(frame) => Some(String::from_utf8(frame.data).unwrap()),
+        SseItem::Empty | SseItem::Retry(_) => None,
     });
     data.collect()
 }
 
-fn event(name: &str, data: &str, id: Option<&str>) -> Heard {
-    Heard::Event(Frame {
+fn event(name: &str, data: &str, id: Option<&str>) -> SseItem {
+    SseItem::Event(Frame {
         name: name.to_owned(),
         data: data.as_bytes().to_vec(),
         id: id.map(str::to_owned),
@@ -42,30 +42,30 @@ fn comments_other_fields_and_every_kind_of_line_end_are_understood() {
 fn an_event_has_its_name_and_the_last_id_of_the_stream() {
     let body = b"event: crumb\nid: 7\ndata: a\n\ndata: b\n\nid\ndata: c\n\nid: 1\0\ndata: d\n\n";
 
-    let (heard, _) = hear(&[body]);
+    let (items, _) = parse(&[body]);
 
-    let wanted = [
+    let expected = [
         event("crumb", "a", Some("7")),
         event("message", "b", Some("7")),
         event("message", "c", None),
         event("message", "d", None),
     ];
-    assert_eq!(heard, wanted);
+    assert_eq!(items, expected);
 }
 
 #[test]
 fn a_time_to_come_again_is_a_number_of_milliseconds() {
-    let (heard, _) = hear(&[b"retry: 1500\n\nretry: soon\n\nretry:\n\n: alive\n\n"]);
+    let (items, _) = parse(&[b"retry: 1500\n\nretry: soon\n\nretry:\n\n: alive\n\n"]);
 
-    let seconds = Heard::Retry(Duration::from_millis(1_500));
-    let wanted = [
+    let seconds = SseItem::Retry(Duration::from_millis(1_500));
+    let expected = [
         seconds,
-        Heard::Nothing,
-        Heard::Nothing,
-        Heard::Nothing,
-        Heard::Nothing,
+        SseItem::Empty,
+        SseItem::Empty,
+        SseItem::Empty,
+        SseItem::Empty,
     ];
-    assert_eq!(heard, wanted);
+    assert_eq!(items, expected);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_byte_order_mark_before_the_first_line_is_skipped_however_it_is_cut() {
     let cut: Vec<&[u8]> = body.chunks(1).collect();
 
     assert_eq!(data(body), ["a"]);
-    assert_eq!(hear(&cut), hear(&[body]));
+    assert_eq!(parse(&cut), parse(&[body]));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_return_and_a_line_feed_are_one_end_of_a_line_even_in_two_chunks() {
     let (first, second) = whole.split_at(10);
 
     assert_eq!(data(whole), ["one\ntwo"]);
-    assert_eq!(hear(&[first, second]), hear(&[whole]));
+    assert_eq!(parse(&[first, second]), parse(&[whole]));
 }
 
 #[test]
@@ -96,16 +96,16 @@ fn a_line_without_end_is_refused_at_the_limit() {
     let line = vec![b'x'; LIMIT];
     let before = vec![event("message", "one", None)];
 
-    assert_eq!(hear(&[b"data: one\n\n", &line]), (before.clone(), false));
-    assert_eq!(hear(&[b"data: one\n\n", &line, b"x"]), (before, true));
+    assert_eq!(parse(&[b"data: one\n\n", &line]), (before.clone(), false));
+    assert_eq!(parse(&[b"data: one\n\n", &line, b"x"]), (before, true));
 }
 
 #[test]
 fn an_event_of_lines_without_end_is_refused_at_the_limit() {
     let line = [b"data: ".to_vec(), vec![b'x'; LIMIT / 2], b"\n".to_vec()].concat();
 
-    assert!(!hear(&[&line]).1);
-    assert!(hear(&[&line, &line]).1);
+    assert!(!parse(&[&line]).1);
+    assert!(parse(&[&line, &line]).1);
 }
 
 fn body() -> impl Strategy<Value = Vec<u8>> {
@@ -147,19 +147,19 @@ proptest! {
         let chunks: Vec<_> = cuts.windows(2).map(|pair| &body[pair[0]..pair[1]]).collect();
         let bytes: Vec<_> = body.chunks(1).collect();
 
-        let whole = hear(&[&body]);
+        let whole = parse(&[&body]);
 
-        prop_assert_eq!(&hear(&chunks), &whole);
-        prop_assert_eq!(&hear(&bytes), &whole);
+        prop_assert_eq!(&parse(&chunks), &whole);
+        prop_assert_eq!(&parse(&bytes), &whole);
     }
 }
 
 /// Checks that a body yields the same items when it is parsed whole, byte by byte, in the given chunks, and split in
 /// two at each of its first 64 bytes.
 fn yields_the_same_items_in_any_chunks((body, lengths): &(crate::fuzz::Bytes, Vec<usize>)) -> bool {
-    let whole = hear(&[body]);
+    let whole = parse(&[body]);
     let bytes: Vec<_> = body.chunks(1).collect();
-    assert_eq!(hear(&bytes), whole);
+    assert_eq!(parse(&bytes), whole);
 
     let mut rest = &**body;
     let mut chunks = Vec::new();
@@ -169,14 +169,14 @@ fn yields_the_same_items_in_any_chunks((body, lengths): &(crate::fuzz::Bytes, Ve
         rest = after;
     }
     chunks.push(rest);
-    assert_eq!(hear(&chunks), whole);
+    assert_eq!(parse(&chunks), whole);
 
     for at in 0..body.len().min(64) {
         let (first, second) = body.split_at(at);
-        assert_eq!(hear(&[first, second]), whole, "cut at {at}");
+        assert_eq!(parse(&[first, second]), whole, "cut at {at}");
     }
-    for heard in &whole.0 {
-        if let Heard::Event(frame) = heard {
+    for items in &whole.0 {
+        if let SseItem::Event(frame) = items {
             assert!(frame.data.len() <= LIMIT && !frame.data.contains(&b'\r'));
         }
     }

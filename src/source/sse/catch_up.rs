@@ -6,7 +6,7 @@ use futures::future::{BoxFuture, pending};
 use tokio::time::{Instant, sleep_until};
 
 /// Result of a backfill query for events that the event stream omitted.
-pub(super) struct Found {
+pub(super) struct BackfillResult {
     pub(super) events: Vec<Event>,
     /// Time of the newest breadcrumb change when the backfill query started. All changes up to this time are known
     /// after the query.
@@ -14,38 +14,41 @@ pub(super) struct Found {
 }
 
 /// State of the backfill queries of one event stream connection.
-pub(super) enum Look {
+pub(super) enum BackfillState {
     /// No backfill queries are configured for the event stream.
-    Never,
+    Disabled,
     /// The next backfill query starts at this time.
-    Waits(Instant),
+    Scheduled(Instant),
     /// A backfill query is in flight.
-    Asks(BoxFuture<'static, Result<Found, BoxError>>),
+    InFlight(BoxFuture<'static, Result<BackfillResult, BoxError>>),
     /// The backfill query has returned. The stream may still deliver the found events until `until`.
-    Settles { found: Found, until: Instant },
+    Settling {
+        found: BackfillResult,
+        until: Instant,
+    },
 }
 
 /// Step in the backfill queries of a connection: a query is due, has returned, or its found events are due for
-/// delivery. The connection replaces its [`Look`] after each step.
-pub(super) enum Step {
+/// delivery. The connection replaces its [`BackfillState`] after each step.
+pub(super) enum BackfillStep {
     Begin,
-    Answered(Result<Found, BoxError>),
-    Settled(Found),
+    Answered(Result<BackfillResult, BoxError>),
+    Settled(BackfillResult),
 }
 
-impl Look {
+impl BackfillState {
     /// Waits for the next step of the connection's backfill queries. Cancel safe.
-    pub(super) async fn next(&mut self) -> Step {
+    pub(super) async fn next(&mut self) -> BackfillStep {
         match self {
-            Self::Never => pending().await,
-            Self::Waits(at) => {
+            Self::Disabled => pending().await,
+            Self::Scheduled(at) => {
                 sleep_until(*at).await;
-                Step::Begin
+                BackfillStep::Begin
             }
-            Self::Asks(answer) => Step::Answered(answer.await),
-            Self::Settles { found, until } => {
+            Self::InFlight(answer) => BackfillStep::Answered(answer.await),
+            Self::Settling { found, until } => {
                 sleep_until(*until).await;
-                Step::Settled(Found {
+                BackfillStep::Settled(BackfillResult {
                     events: std::mem::take(&mut found.events),
                     newest: found.newest,
                 })

@@ -10,30 +10,30 @@ use reqwest::{Response, StatusCode};
 
 /// Error that ended the event stream, or prevented its opening.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broke {
+pub(super) enum StreamError {
     #[error("cannot get a bearer token for the event stream; see the cause")]
     Token(#[from] TokenError),
     #[error(
-        "the server refused to open the event stream with status {status}: {said}{}",
+        "the server refused to open the event stream with status {status}: {body}{}",
         remedy(*status)
     )]
-    Status { status: u16, said: String },
+    Status { status: u16, body: String },
     #[error("the server's response is not an event stream (text/event-stream); check the URL")]
-    NoStream,
+    NotAnEventStream,
     #[error("the connection of the event stream failed; see the cause")]
     Broken(#[source] BoxError),
     #[error("the server closed the event stream; the source reconnects")]
-    Ended,
+    Closed,
     #[error(
         "the event stream timed out, because no complete frame arrived within the watchdog time"
     )]
-    Silent,
+    TimedOut,
     #[error(transparent)]
     TooLong(#[from] crate::source::frames::TooLong),
     #[error(
         "cannot read the latest changes from the server before opening the event stream; see the cause"
     )]
-    Unseeded(#[source] BoxError),
+    NoStartTime(#[source] BoxError),
 }
 
 /// Returns the remedy for the HTTP status of a refused event stream, or an empty string.
@@ -45,30 +45,33 @@ const fn remedy(status: u16) -> &'static str {
     }
 }
 
-impl Broke {
+impl StreamError {
     /// Returns `true` if an operator has to correct the credentials before the event stream can be opened.
     pub(super) fn is_unauthorized(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 401 | 403),
             Self::Token(error) => error.retry() == Retry::Never,
-            Self::NoStream
+            Self::NotAnEventStream
             | Self::Broken(_)
-            | Self::Ended
-            | Self::Silent
+            | Self::Closed
+            | Self::TimedOut
             | Self::TooLong(_)
-            | Self::Unseeded(_) => false,
+            | Self::NoStartTime(_) => false,
         }
     }
 }
 
-impl From<reqwest::Error> for Broke {
+impl From<reqwest::Error> for StreamError {
     fn from(error: reqwest::Error) -> Self {
         Self::Broken(error.without_url().into())
     }
 }
 
 /// Opens the event stream. Renews the bearer token once if the server refuses it.
-pub(super) async fn open(settings: &Settings, last_id: Option<&str>) -> Result<Response, Broke> {
+pub(super) async fn open(
+    settings: &Settings,
+    last_id: Option<&str>,
+) -> Result<Response, StreamError> {
     let mut renewed = false;
     loop {
         let token = settings.token.header().await?;
@@ -80,23 +83,27 @@ pub(super) async fn open(settings: &Settings, last_id: Option<&str>) -> Result<R
             continue;
         }
         if status != StatusCode::OK {
-            return Err(Broke::Status {
+            return Err(StreamError::Status {
                 status: status.as_u16(),
-                said: http::said(&mut response, token.as_ref(), 200).await,
+                body: http::error_body(&mut response, token.as_ref(), 200).await,
             });
         }
         let kind = http::header(response.headers(), &CONTENT_TYPE).unwrap_or_default();
         return match kind.starts_with("text/event-stream") {
             true => Ok(response),
-            false => Err(Broke::NoStream),
+            false => Err(StreamError::NotAnEventStream),
         };
     }
 }
 
 /// Returns the body of an open event stream, chunk by chunk.
-pub(super) fn chunks(response: Response) -> BoxStream<'static, Result<Vec<u8>, Broke>> {
+pub(super) fn chunks(response: Response) -> BoxStream<'static, Result<Vec<u8>, StreamError>> {
     let next = |mut response: Response| async {
-        let chunk = response.chunk().await.map_err(Broke::from).transpose()?;
+        let chunk = response
+            .chunk()
+            .await
+            .map_err(StreamError::from)
+            .transpose()?;
         Some((chunk.map(Vec::from), response))
     };
     stream::unfold(response, next).boxed()

@@ -4,16 +4,16 @@ mod backfill;
 mod builder;
 mod catch_up;
 mod connect;
+mod connection;
 mod feed;
 mod follow;
 mod health;
-mod line;
+mod pending_events;
 mod recent;
 mod settings;
 mod size;
 mod source;
 mod token;
-mod waiting;
 
 pub use backfill::Backfill;
 pub use builder::{SseError, SseSourceBuilder};

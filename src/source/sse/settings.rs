@@ -32,8 +32,8 @@ impl Settings {
     }
 
     /// Returns the reconnection delay that the event stream's server requests, clamped to 0.5 s to 60 s.
-    pub(super) fn asked_pause(&self, asked: Duration) -> Duration {
-        asked.clamp(Duration::from_millis(500), Duration::from_secs(60))
+    pub(super) fn server_pause(&self, requested: Duration) -> Duration {
+        requested.clamp(Duration::from_millis(500), Duration::from_secs(60))
     }
 }
 

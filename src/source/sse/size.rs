@@ -24,7 +24,7 @@ pub(crate) fn event_size(event: &Event) -> usize {
 
 /// Removes an event's context if the context is larger than [`MAX_CONTEXT`]. Returns `None` if the tags and the schema
 /// name are larger than [`MAX_LABELS`].
-pub(super) fn fitting(mut event: Event) -> Option<Event> {
+pub(super) fn within_size_limits(mut event: Event) -> Option<Event> {
     event.context = event
         .context
         .filter(|context| context.size() <= MAX_CONTEXT);
@@ -57,18 +57,18 @@ mod tests {
         let mut longer = largest.clone();
         longer[0].push('x');
 
-        assert!(fitting(event(largest, 100)).is_some());
-        assert!(fitting(event(longer, 100)).is_none());
+        assert!(within_size_limits(event(largest, 100)).is_some());
+        assert!(within_size_limits(event(longer, 100)).is_none());
         // Many short tags take as much memory as a few long ones.
-        assert!(fitting(event(vec![String::new(); 2_000], 100)).is_none());
+        assert!(within_size_limits(event(vec![String::new(); 2_000], 100)).is_none());
     }
 
     #[test]
     fn a_context_of_more_than_16_kibibytes_is_omitted() {
-        for (bytes, is_told) in [(16_384, true), (16_385, false)] {
-            let event = fitting(event(Vec::new(), bytes)).unwrap();
+        for (bytes, has_context) in [(16_384, true), (16_385, false)] {
+            let event = within_size_limits(event(Vec::new(), bytes)).unwrap();
 
-            assert_eq!(event.context.is_some(), is_told, "{bytes}");
+            assert_eq!(event.context.is_some(), has_context, "{bytes}");
         }
     }
 

@@ -1,4 +1,4 @@
-use super::feed::{Feed, Said};
+use super::feed::{Feed, FeedItem};
 use super::follow::follow;
 use super::health::SseHealth;
 use super::settings::Settings;
@@ -132,21 +132,24 @@ impl EventSource for SseSource {
 
     async fn subscribe(&self, _from: StartAt) -> Result<Deliveries, SourceError> {
         let running = self.running();
-        ready(&running.feed).await?;
-        let said = running.feed.said.subscribe();
-        let next = |(mut said, running): (tokio::sync::broadcast::Receiver<Said>, Arc<Running>)| async {
-            let next = match said.recv().await {
-                Ok(Said::Event(event)) => Ok(Delivery::new(event)),
-                Ok(Said::Broke(why)) => Err(unavailable(&why)),
+        wait_until_connected(&running.feed).await?;
+        let items = running.feed.items.subscribe();
+        let next = |(mut items, running): (
+            tokio::sync::broadcast::Receiver<FeedItem>,
+            Arc<Running>,
+        )| async {
+            let next = match items.recv().await {
+                Ok(FeedItem::Event(event)) => Ok(Delivery::new(event)),
+                Ok(FeedItem::Disconnected(reason)) => Err(unavailable(&reason)),
                 Err(RecvError::Lagged(missed)) => Err(SourceError::Lagged {
                     missed,
                     after: None,
                 }),
                 Err(RecvError::Closed) => return None,
             };
-            Some((next, (said, running)))
+            Some((next, (items, running)))
         };
-        Ok(Deliveries::new(stream::unfold((said, running), next)))
+        Ok(Deliveries::new(stream::unfold((items, running), next)))
     }
 
     /// Returns `Ok(None)`, because the server of the event stream does not count unacknowledged events.
@@ -157,9 +160,10 @@ impl EventSource for SseSource {
         let running = self.lock().clone();
         match running {
             Some(running) if !running.feed.health().is_connected => {
-                let why = running.feed.progress.borrow().why.clone();
+                let last_error = running.feed.progress.borrow().last_error.clone();
                 Err(unavailable(
-                    why.as_deref()
+                    last_error
+                        .as_deref()
                         .unwrap_or("event stream is not connected yet"),
                 ))
             }
@@ -169,21 +173,21 @@ impl EventSource for SseSource {
 }
 
 /// Waits until the source is connected to the event stream. Fails if an attempt to connect fails before.
-async fn ready(feed: &Feed) -> Result<(), SourceError> {
+async fn wait_until_connected(feed: &Feed) -> Result<(), SourceError> {
     let mut progress = feed.progress.subscribe();
     let failures = progress.borrow().failures;
     let reached = progress.wait_for(|now| now.is_ready || now.failures > failures);
     match reached.await {
         Ok(now) if now.is_ready => Ok(()),
-        Ok(now) => Err(unavailable(now.why.as_deref().unwrap_or_default())),
+        Ok(now) => Err(unavailable(now.last_error.as_deref().unwrap_or_default())),
         Err(_) => Err(unavailable("event source is closed")),
     }
 }
 
-fn unavailable(why: &str) -> SourceError {
+fn unavailable(reason: &str) -> SourceError {
     SourceError::Unavailable {
         retry_after: Duration::from_secs(1),
-        source: why.into(),
+        source: reason.into(),
     }
 }
 

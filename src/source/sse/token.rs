@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// Timeout for a request for a bearer token.
-const LONGEST_ASK: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bearer token for requests to a server, sent in the `Authorization` header only. Clones share the token and its
 /// renewal.
@@ -39,7 +39,7 @@ pub struct BearerToken(Arc<Inner>);
 
 struct Inner {
     origin: Origin,
-    held: Mutex<Option<Held>>,
+    cached: Mutex<Option<CachedToken>>,
     /// Semaphore that allows only one caller at a time to renew the bearer token.
     renewing: Semaphore,
 }
@@ -47,15 +47,15 @@ struct Inner {
 enum Origin {
     None,
     Fixed(Secret),
-    Asked(Box<Ask>),
+    Function(Box<TokenFunction>),
 }
 
 /// A bearer token and its lifetime.
-type Given = (Secret, Option<Duration>);
-type Ask = dyn Fn() -> BoxFuture<'static, Result<Given, TokenError>> + Send + Sync;
+type IssuedToken = (Secret, Option<Duration>);
+type TokenFunction = dyn Fn() -> BoxFuture<'static, Result<IssuedToken, TokenError>> + Send + Sync;
 
 #[derive(Clone)]
-struct Held {
+struct CachedToken {
     header: HeaderValue,
     until: Option<Instant>,
 }
@@ -100,7 +100,7 @@ impl BearerToken {
     pub(super) fn is_absent(&self) -> bool {
         match self.0.origin {
             Origin::None => true,
-            Origin::Fixed(_) | Origin::Asked(_) => false,
+            Origin::Fixed(_) | Origin::Function(_) => false,
         }
     }
 
@@ -129,7 +129,7 @@ impl BearerToken {
         F: Fn() -> T + Send + Sync + 'static,
         T: Future<Output = Result<(Secret, Option<Duration>), BoxError>> + Send + 'static,
     {
-        Self::of(Origin::Asked(Box::new(move || {
+        Self::of(Origin::Function(Box::new(move || {
             let asked = ask();
             async move { asked.await.map_err(TokenError::Unavailable) }.boxed()
         })))
@@ -139,15 +139,15 @@ impl BearerToken {
     /// ID and an agent ID.
     pub(crate) fn issued(client: Client, base: &Url, agent: Agent) -> Self {
         let (url, agent) = (http::below(base, &["auth", "token"]), Arc::new(agent));
-        Self::of(Origin::Asked(Box::new(move || {
-            issue(client.clone(), url.clone(), Arc::clone(&agent)).boxed()
+        Self::of(Origin::Function(Box::new(move || {
+            request_token(client.clone(), url.clone(), Arc::clone(&agent)).boxed()
         })))
     }
 
     fn of(origin: Origin) -> Self {
         Self(Arc::new(Inner {
             origin,
-            held: Mutex::new(None),
+            cached: Mutex::new(None),
             renewing: Semaphore::new(1),
         }))
     }
@@ -155,30 +155,31 @@ impl BearerToken {
     /// Returns the `Authorization` header for a request, with a renewed token if the current one expires soon. Returns
     /// `None` for an empty token.
     pub(crate) async fn header(&self) -> Result<Option<HeaderValue>, TokenError> {
-        let ask = match &self.0.origin {
+        let function = match &self.0.origin {
             Origin::None => return Ok(None),
             Origin::Fixed(token) => return header_of(token).map(Some),
-            Origin::Asked(ask) => ask,
+            Origin::Function(function) => function,
         };
-        if let Some(held) = self.held() {
-            return Ok(Some(held));
+        if let Some(cached) = self.cached() {
+            return Ok(Some(cached));
         }
         // The semaphore is never closed, so `acquire` cannot fail.
         let _one = self.0.renewing.acquire().await;
-        if let Some(held) = self.held() {
-            return Ok(Some(held));
+        if let Some(cached) = self.cached() {
+            return Ok(Some(cached));
         }
         // Concurrent callers wait for the permit, and then use this token.
-        let given = within(LONGEST_ASK, ask()).await;
-        let (token, lasts) =
-            given.ok_or_else(|| TokenError::Unavailable("no token within 30 s".into()))??;
+        let issued = within(REQUEST_TIMEOUT, function()).await;
+        let (token, lifetime) =
+            issued.ok_or_else(|| TokenError::Unavailable("no token within 30 s".into()))??;
         let header = header_of(&token)?;
-        let until = lasts.map(|lasts| later(Instant::now(), lasts - margin(lasts)));
-        let held = Held {
+        let until =
+            lifetime.map(|lifetime| later(Instant::now(), lifetime - renewal_margin(lifetime)));
+        let cached = CachedToken {
             header: header.clone(),
             until,
         };
-        *self.lock() = Some(held);
+        *self.lock() = Some(cached);
         Ok(Some(header))
     }
 
@@ -186,24 +187,24 @@ impl BearerToken {
     pub(crate) fn refused(&self, header: Option<&HeaderValue>) -> bool {
         match &self.0.origin {
             Origin::None | Origin::Fixed(_) => false,
-            Origin::Asked(_) => {
-                let mut held = self.lock();
-                if held.as_ref().map(|held| &held.header) == header {
-                    *held = None;
+            Origin::Function(_) => {
+                let mut cached = self.lock();
+                if cached.as_ref().map(|cached| &cached.header) == header {
+                    *cached = None;
                 }
                 true
             }
         }
     }
 
-    fn held(&self) -> Option<HeaderValue> {
-        let held = self.lock().clone()?;
-        let lasts = held.until.is_none_or(|until| Instant::now() < until);
-        lasts.then_some(held.header)
+    fn cached(&self) -> Option<HeaderValue> {
+        let cached = self.lock().clone()?;
+        let is_valid = cached.until.is_none_or(|until| Instant::now() < until);
+        is_valid.then_some(cached.header)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Held>> {
-        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<CachedToken>> {
+        self.0.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -222,19 +223,23 @@ pub(crate) struct Agent {
 }
 
 /// Returns how long before its expiry a bearer token is renewed: a fifth of its lifetime, at most one minute.
-fn margin(lasts: Duration) -> Duration {
-    (lasts / 5).min(Duration::from_secs(60))
+fn renewal_margin(lifetime: Duration) -> Duration {
+    (lifetime / 5).min(Duration::from_secs(60))
 }
 
 fn header_of(token: &Secret) -> Result<HeaderValue, TokenError> {
     http::bearer(token).ok_or(TokenError::Unsendable)
 }
 
-async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, TokenError> {
-    const ASKED_FOR: Duration = Duration::from_secs(3_600);
+async fn request_token(
+    client: Client,
+    url: Url,
+    agent: Arc<Agent>,
+) -> Result<IssuedToken, TokenError> {
+    const REQUESTED_LIFETIME: Duration = Duration::from_secs(3_600);
     const MAX_BYTES: usize = 64 << 10;
     #[derive(Serialize)]
-    struct Asked<'a> {
+    struct TokenRequest<'a> {
         owner_id: &'a str,
         agent_id: &'a str,
         #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -246,23 +251,23 @@ async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, Tok
         token: String,
         exp: Option<i64>,
     }
-    let asked = Asked {
+    let token_request = TokenRequest {
         owner_id: &agent.owner,
         agent_id: &agent.id,
         roles: &agent.roles,
-        ttl_sec: ASKED_FOR.as_secs(),
+        ttl_sec: REQUESTED_LIFETIME.as_secs(),
     };
     // Serializing strings and numbers cannot fail.
-    let body = serde_json::to_string(&asked).unwrap_or_default();
-    let lost = |error: reqwest::Error| TokenError::Unavailable(error.without_url().into());
+    let body = serde_json::to_string(&token_request).unwrap_or_default();
+    let unavailable = |error: reqwest::Error| TokenError::Unavailable(error.without_url().into());
     let request = client
         .post(url)
         .header(CONTENT_TYPE, "application/json")
         .body(body);
-    let mut response = request.send().await.map_err(lost)?;
+    let mut response = request.send().await.map_err(unavailable)?;
     let status = response.status();
     let mut text = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(lost)? {
+    while let Some(chunk) = response.chunk().await.map_err(unavailable)? {
         text.extend_from_slice(&chunk);
         if text.len() > MAX_BYTES {
             return Err(TokenError::Unavailable(
@@ -284,11 +289,14 @@ async fn issue(client: Client, url: Url, agent: Arc<Agent>) -> Result<Given, Tok
     // The parser's message may quote the token, so the error omits it.
     let issued: Issued = serde_json::from_slice(&text)
         .map_err(|_| TokenError::Unavailable("response contains no token".into()))?;
-    let lasts = issued.exp.map(|end| {
+    let lifetime = issued.exp.map(|end| {
         let micros = end.saturating_mul(1_000_000).saturating_sub(wall_micros());
         Duration::from_micros(u64::try_from(micros).unwrap_or(0))
     });
-    Ok((Secret::new(issued.token), Some(lasts.unwrap_or(ASKED_FOR))))
+    Ok((
+        Secret::new(issued.token),
+        Some(lifetime.unwrap_or(REQUESTED_LIFETIME)),
+    ))
 }
 
 #[cfg(test)]

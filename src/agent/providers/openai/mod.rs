@@ -12,7 +12,7 @@ use super::key::Key;
 use super::web::{MAX_EVENT_BYTES, endpoint_name};
 use crate::agent::model::Collector;
 use crate::agent::{ChatEvent, ChatModel, ChatRequest, ChatResponse, ModelError, PartOrigin};
-use crate::source::frames::{Frames, Heard};
+use crate::source::frames::{Frames, SseItem};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 use reqwest::Url;
@@ -209,7 +209,9 @@ impl AnswerStream {
         let mut frames_read = Vec::new();
         let read = self.frames.read(chunk.as_ref(), &mut frames_read);
         for frame in frames_read {
-            let Heard::Event(frame) = frame else { continue };
+            let SseItem::Event(frame) = frame else {
+                continue;
+            };
             if frame.data.trim_ascii() == b"[DONE]" {
                 return self.end(true, events);
             }

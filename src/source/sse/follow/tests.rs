@@ -9,21 +9,21 @@ use tokio::time::timeout;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A backfill without changes, which records its calls and answers as configured.
-struct Asked {
-    began: Instant,
-    /// Times of the calls, since `began`.
+struct FakeBackfill {
+    started: Instant,
+    /// Times of the calls, since `started`.
     at: Mutex<Vec<Duration>>,
     answer: fn(usize) -> bool,
-    takes: Duration,
+    delay: Duration,
 }
 
-impl Asked {
-    fn answering(answer: fn(usize) -> bool, takes: Duration) -> Arc<Self> {
+impl FakeBackfill {
+    fn answering(answer: fn(usize) -> bool, delay: Duration) -> Arc<Self> {
         Arc::new(Self {
-            began: Instant::now(),
+            started: Instant::now(),
             at: Mutex::default(),
             answer,
-            takes,
+            delay,
         })
     }
 
@@ -35,14 +35,14 @@ impl Asked {
 }
 
 #[async_trait]
-impl Backfill for Asked {
+impl Backfill for FakeBackfill {
     async fn newest(&self) -> Result<Timestamp, BoxError> {
         let number = {
             let mut at = self.at.lock().unwrap();
-            at.push(self.began.elapsed());
+            at.push(self.started.elapsed());
             at.len()
         };
-        sleep(self.takes).await;
+        sleep(self.delay).await;
         match (self.answer)(number) {
             true => Ok(Timestamp::UNIX_EPOCH),
             false => Err("no answer".into()),
@@ -59,9 +59,9 @@ impl Backfill for Asked {
 }
 
 /// Returns a follower that has caught up, with the given backfill.
-fn follower(asked: &Arc<Asked>) -> Follower {
-    let built =
-        SseSource::builder("http://localhost:1").backfill(Arc::clone(asked) as Arc<dyn Backfill>);
+fn follower(backfill: &Arc<FakeBackfill>) -> Follower {
+    let built = SseSource::builder("http://localhost:1")
+        .backfill(Arc::clone(backfill) as Arc<dyn Backfill>);
     let settings = built.settings().unwrap();
     let mut follower = Follower::new(Arc::new(settings), Arc::new(Feed::new(64)));
     follower.caught_up = Some(Timestamp::UNIX_EPOCH);
@@ -74,7 +74,7 @@ fn frame(id: u128) -> Vec<u8> {
 }
 
 /// Returns a stream with one ping every 5 s.
-fn pings() -> BoxStream<'static, Result<Vec<u8>, Broke>> {
+fn pings() -> BoxStream<'static, Result<Vec<u8>, StreamError>> {
     let next = |()| async {
         sleep(5 * SECOND).await;
         let ping = b"data: {\"type\":\"ping\",\"ts\":\"2026-11-21T20:33:37Z\"}\n\n";
@@ -84,13 +84,13 @@ fn pings() -> BoxStream<'static, Result<Vec<u8>, Broke>> {
 }
 
 /// Reads a stream for at most `limit`, and returns the error that ended it before.
-async fn listen(
+async fn read_events(
     follower: &mut Follower,
-    chunks: BoxStream<'static, Result<Vec<u8>, Broke>>,
+    chunks: BoxStream<'static, Result<Vec<u8>, StreamError>>,
     limit: Duration,
-) -> Option<Broke> {
-    let mut line = Line::new(chunks, follower.ask());
-    let ended = timeout(limit, follower.listen(&mut line)).await;
+) -> Option<StreamError> {
+    let mut connection = Connection::new(chunks, follower.start_query());
+    let ended = timeout(limit, follower.read_events(&mut connection)).await;
     ended.ok().map(|ended| match ended {
         Ok(never) => match never {},
         Err(why) => why,
@@ -99,34 +99,34 @@ async fn listen(
 
 #[test]
 fn a_stream_whose_credentials_are_refused_is_opened_again_after_a_minute() {
-    let follower = follower(&Asked::answering(|_| true, Duration::ZERO));
-    let status = |status| Broke::Status {
+    let follower = follower(&FakeBackfill::answering(|_| true, Duration::ZERO));
+    let status = |status| StreamError::Status {
         status,
-        said: String::new(),
+        body: String::new(),
     };
     let pause = |why| follower.pause(&why, 1);
 
     for why in [
         status(401),
         status(403),
-        Broke::Token(crate::source::TokenError::Unsendable),
+        StreamError::Token(crate::source::TokenError::Unsendable),
     ] {
         assert_eq!(pause(why), 60 * SECOND);
     }
-    for why in [status(500), Broke::Ended, Broke::Silent] {
+    for why in [status(500), StreamError::Closed, StreamError::TimedOut] {
         assert!(pause(why) < 10 * SECOND);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_look_that_fails_is_made_again_after_pauses_that_grow_and_begin_anew_with_success() {
-    let asked = Asked::answering(|number| number == 9, Duration::ZERO);
-    let mut follower = follower(&asked);
+    let backfill = FakeBackfill::answering(|number| number == 9, Duration::ZERO);
+    let mut follower = follower(&backfill);
 
-    let ended = listen(&mut follower, pings(), 600 * SECOND).await;
+    let ended = read_events(&mut follower, pings(), 600 * SECOND).await;
 
     assert!(ended.is_none(), "{ended:?}");
-    let pauses = asked.pauses();
+    let pauses = backfill.pauses();
     // A timer may fire up to a millisecond late.
     let is_about = |pause: Duration, shortest: Duration, longest: Duration| {
         pause >= shortest && pause <= longest + SECOND / 500
@@ -143,9 +143,9 @@ async fn a_look_that_fails_is_made_again_after_pauses_that_grow_and_begin_anew_w
 
 #[tokio::test(start_paused = true)]
 async fn an_event_is_reported_immediately_while_catch_up_queries_fail() {
-    let asked = Asked::answering(|_| false, Duration::ZERO);
-    let mut follower = follower(&asked);
-    let mut said = follower.feed.said.subscribe();
+    let backfill = FakeBackfill::answering(|_| false, Duration::ZERO);
+    let mut follower = follower(&backfill);
+    let mut items = follower.feed.items.subscribe();
     let late = stream::once(async {
         // A query has failed before this moment, and the next one is not due.
         sleep(100 * SECOND).await;
@@ -153,20 +153,20 @@ async fn an_event_is_reported_immediately_while_catch_up_queries_fail() {
     });
 
     let chunks = stream::select(pings(), late).boxed();
-    let ended = listen(&mut follower, chunks, 101 * SECOND).await;
+    let ended = read_events(&mut follower, chunks, 101 * SECOND).await;
 
     assert!(ended.is_none(), "{ended:?}");
-    assert!(said.try_recv().is_ok());
+    assert!(items.try_recv().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_waits_for_buffer_space_does_not_time_out() {
-    let asked = Asked::answering(|_| true, 40 * SECOND);
-    let mut follower = follower(&asked);
+    let backfill = FakeBackfill::answering(|_| true, 40 * SECOND);
+    let mut follower = follower(&backfill);
     let flood: Vec<u8> = (1..=4_000).flat_map(frame).collect();
     let flood = stream::once(async { Ok(flood) });
 
-    let ended = listen(&mut follower, flood.chain(pings()).boxed(), 50 * SECOND).await;
+    let ended = read_events(&mut follower, flood.chain(pings()).boxed(), 50 * SECOND).await;
 
     assert!(ended.is_none(), "{ended:?}");
     assert_eq!(follower.feed.health().told, 4_000);
@@ -174,18 +174,18 @@ async fn a_stream_that_waits_for_buffer_space_does_not_time_out() {
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_noticed_while_a_look_takes_its_time() {
-    let asked = Asked::answering(|_| true, 40 * SECOND);
-    let mut follower = follower(&asked);
+    let backfill = FakeBackfill::answering(|_| true, 40 * SECOND);
+    let mut follower = follower(&backfill);
 
-    let ended = listen(&mut follower, stream::pending().boxed(), 30 * SECOND).await;
+    let ended = read_events(&mut follower, stream::pending().boxed(), 30 * SECOND).await;
 
-    assert!(matches!(ended, Some(Broke::Silent)), "{ended:?}");
+    assert!(matches!(ended, Some(StreamError::TimedOut)), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_with_oversized_tags_is_counted_as_unreadable_and_skipped() {
-    let asked = Asked::answering(|_| true, Duration::ZERO);
-    let mut follower = follower(&asked);
+    let backfill = FakeBackfill::answering(|_| true, Duration::ZERO);
+    let mut follower = follower(&backfill);
     let tags = vec!["x".repeat(1_000); 100];
     let large = String::from_utf8(frame(1)).unwrap();
     let large = large.replace(
@@ -198,10 +198,10 @@ async fn an_event_with_oversized_tags_is_counted_as_unreadable_and_skipped() {
         Ok(frame(2)),
     ]);
 
-    listen(&mut follower, chunks.chain(pings()).boxed(), SECOND).await;
+    read_events(&mut follower, chunks.chain(pings()).boxed(), SECOND).await;
 
     let health = *follower.feed.health();
     assert_eq!((health.unreadable, health.told), (1, 1));
     let id = |n: u128| BreadcrumbId::from_bytes(n.to_be_bytes());
-    assert!(follower.feed.knows(id(1), 1) && !follower.feed.knows(id(3), 1));
+    assert!(follower.feed.contains(id(1), 1) && !follower.feed.contains(id(3), 1));
 }

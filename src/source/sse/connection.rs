@@ -1,8 +1,8 @@
 //! State of one connection to an event stream.
 
-use super::catch_up::Look;
-use super::connect::Broke;
-use super::waiting::Waiting;
+use super::catch_up::BackfillState;
+use super::connect::StreamError;
+use super::pending_events::PendingEvents;
 use crate::source::frames::Frames;
 use futures::stream::BoxStream;
 use tokio::time::Instant;
@@ -11,35 +11,40 @@ use tokio::time::Instant;
 const MAX_FRAME: usize = 4 << 20;
 
 /// State of an open connection to an event stream.
-pub(super) struct Line {
-    pub(super) chunks: BoxStream<'static, Result<Vec<u8>, Broke>>,
+pub(super) struct Connection {
+    pub(super) chunks: BoxStream<'static, Result<Vec<u8>, StreamError>>,
     pub(super) frames: Frames,
     /// Time of the last complete frame of the event stream, or the time at which reading resumed after a pause.
-    pub(super) alive: Instant,
+    pub(super) last_frame_at: Instant,
     /// If `true`, no backfill query of this event stream connection has succeeded yet.
     pub(super) is_behind: bool,
     /// Events of the stream that wait for the connection's first backfill query. `None` when new events no longer have
     /// to wait.
-    pub(super) waiting: Option<Waiting>,
-    pub(super) look: Look,
+    pub(super) pending_events: Option<PendingEvents>,
+    pub(super) backfill: BackfillState,
 }
 
-impl Line {
+impl Connection {
     /// Creates the state of a new event stream connection, with its first backfill query.
-    pub(super) fn new(chunks: BoxStream<'static, Result<Vec<u8>, Broke>>, look: Look) -> Self {
-        let is_behind = !matches!(look, Look::Never);
+    pub(super) fn new(
+        chunks: BoxStream<'static, Result<Vec<u8>, StreamError>>,
+        backfill: BackfillState,
+    ) -> Self {
+        let is_behind = !matches!(backfill, BackfillState::Disabled);
         Self {
             chunks,
             frames: Frames::new(MAX_FRAME, MAX_FRAME),
-            alive: Instant::now(),
+            last_frame_at: Instant::now(),
             is_behind,
-            waiting: is_behind.then(Waiting::default),
-            look,
+            pending_events: is_behind.then(PendingEvents::default),
+            backfill,
         }
     }
 
     /// Returns `true` if a further event of the stream can wait for the first backfill query.
-    pub(super) fn has_room(&self) -> bool {
-        self.waiting.as_ref().is_none_or(Waiting::has_room)
+    pub(super) fn has_capacity(&self) -> bool {
+        self.pending_events
+            .as_ref()
+            .is_none_or(PendingEvents::has_capacity)
     }
 }

@@ -10,14 +10,14 @@ const MAX_BYTES: usize = 8 << 20;
 
 /// Events of a new connection that wait for the first backfill query, in the order of arrival.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct PendingEvents {
     events: Vec<Event>,
     bytes: usize,
 }
 
-impl Waiting {
+impl PendingEvents {
     /// Returns `true` if there is space for another waiting event.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_capacity(&self) -> bool {
         self.events.len() < MAX_EVENTS && self.bytes < MAX_BYTES
     }
 
@@ -38,19 +38,19 @@ mod tests {
     use serde_json::json;
 
     /// Returns the number of events with a context of `bytes` bytes that fit.
-    fn waiting(bytes: usize) -> usize {
+    fn pending_events(bytes: usize) -> usize {
         let new = NewBreadcrumb::new("x.v1").context(json!("x".repeat(bytes)));
         let event = Event::created(&new.first_version(Default::default(), Timestamp::UNIX_EPOCH));
-        let mut waiting = Waiting::default();
-        while waiting.has_room() {
-            waiting.push(event.clone());
+        let mut pending_events = PendingEvents::default();
+        while pending_events.has_capacity() {
+            pending_events.push(event.clone());
         }
-        waiting.into_events().len()
+        pending_events.into_events().len()
     }
 
     #[test]
     fn so_many_events_wait_and_so_many_bytes() {
-        assert_eq!(waiting(10), MAX_EVENTS);
-        assert_eq!(waiting(MAX_BYTES / 64), 64);
+        assert_eq!(pending_events(10), MAX_EVENTS);
+        assert_eq!(pending_events(MAX_BYTES / 64), 64);
     }
 }
