@@ -83,7 +83,7 @@ impl EventSource for FallbackSource {
     /// # Errors
     /// Fails if the subscription to the sure source fails.
     async fn subscribe(&self, from: StartAt) -> Result<Deliveries, SourceError> {
-        let is_out = watch::Sender::new(true);
+        let is_down = watch::Sender::new(true);
         let sure = Sure {
             source: Arc::clone(&self.sure),
             from: match from {
@@ -92,8 +92,8 @@ impl EventSource for FallbackSource {
                 StartAt::After(_) => StartAt::Now,
             },
             interval: self.interval,
-            quick_is_out: is_out.subscribe(),
-            asked: Instant::now(),
+            quick_is_down: is_down.subscribe(),
+            polled_at: Instant::now(),
             open: None,
         };
         let sure = sure.begin().await?;
@@ -105,7 +105,7 @@ impl EventSource for FallbackSource {
                 // The sure source delivers the events before now.
                 StartAt::Since(_) => StartAt::Now,
             },
-            is_out,
+            is_down,
             failures: 0,
             open: None,
         };
@@ -154,7 +154,7 @@ struct Quick {
     source: Arc<dyn EventSource>,
     /// Start position of the next subscription to the quick event source.
     from: StartAt,
-    is_out: watch::Sender<bool>,
+    is_down: watch::Sender<bool>,
     /// Number of consecutive failures of the quick event source.
     failures: u32,
     open: Option<Deliveries>,
@@ -168,7 +168,7 @@ impl Quick {
                 None => match self.source.subscribe(self.from).await {
                     Ok(open) => {
                         self.open = Some(open);
-                        self.is_out.send_replace(false);
+                        self.is_down.send_replace(false);
                         continue;
                     }
                     Err(error) => Some(Err(error)),
@@ -177,7 +177,7 @@ impl Quick {
             match delivered {
                 Some(Ok(delivery)) => {
                     self.failures = 0;
-                    self.is_out.send_if_modified(std::mem::take);
+                    self.is_down.send_if_modified(std::mem::take);
                     if let Some(position) = delivery.position {
                         self.from = StartAt::After(position);
                     }
@@ -199,15 +199,15 @@ impl Quick {
     /// Switches to the sure event source, and waits before the next attempt to read the quick source: at most 5 s, with
     /// exponential backoff.
     async fn failed(&mut self, error: &str) {
-        const LONGEST: Duration = Duration::from_secs(5);
+        const MAX_PAUSE: Duration = Duration::from_secs(5);
         tracing::warn!(
             error,
             "the quick event source of a FallbackSource failed, will retry; until a retry succeeds, the lossless sure source delivers \
              the events"
         );
-        self.is_out.send_replace(true);
+        self.is_down.send_replace(true);
         self.failures = self.failures.saturating_add(1);
-        sleep(full_jitter(self.failures, LONGEST / 50, LONGEST, 1.0)).await;
+        sleep(full_jitter(self.failures, MAX_PAUSE / 50, MAX_PAUSE, 1.0)).await;
     }
 }
 
@@ -215,16 +215,16 @@ struct Sure {
     source: Arc<dyn EventSource>,
     from: StartAt,
     interval: Duration,
-    quick_is_out: watch::Receiver<bool>,
+    quick_is_down: watch::Receiver<bool>,
     /// Time at which the last poll of the sure event source started.
-    asked: Instant,
+    polled_at: Instant,
     open: Option<Deliveries>,
 }
 
 impl Sure {
     /// Maximum time without an event in a poll of the sure event source. After this time, the poll ends if the quick
     /// source delivers.
-    const SILENCE: Duration = Duration::from_secs(1);
+    const IDLE_LIMIT: Duration = Duration::from_secs(1);
 
     async fn begin(mut self) -> Result<Self, SourceError> {
         self.open = Some(self.source.subscribe(self.from).await?);
@@ -234,13 +234,13 @@ impl Sure {
     async fn next(&mut self) -> Result<Delivery, SourceError> {
         loop {
             let Some(open) = &mut self.open else {
-                let due = later(self.asked, self.interval);
+                let due = later(self.polled_at, self.interval);
                 tokio::select! {
                     biased;
-                    () = wait_until_out(&mut self.quick_is_out) => {}
+                    () = wait_until_down(&mut self.quick_is_down) => {}
                     () = sleep_until(due) => {}
                 }
-                self.asked = Instant::now();
+                self.polled_at = Instant::now();
                 self.open = Some(self.source.subscribe(self.from).await?);
                 continue;
             };
@@ -263,26 +263,26 @@ impl Sure {
                     }
                     None => {
                         self.open = None;
-                        sleep(Self::SILENCE).await;
+                        sleep(Self::IDLE_LIMIT).await;
                     }
                 },
-                () = silence(&mut self.quick_is_out, Self::SILENCE) => self.open = None,
+                () = idle_while_up(&mut self.quick_is_down, Self::IDLE_LIMIT) => self.open = None,
             }
         }
     }
 }
 
 /// Waits until the quick event source is unreachable. Never returns if the quick half of the stream was dropped.
-async fn wait_until_out(quick_is_out: &mut watch::Receiver<bool>) {
-    if quick_is_out.wait_for(|out| *out).await.is_err() {
+async fn wait_until_down(quick_is_down: &mut watch::Receiver<bool>) {
+    if quick_is_down.wait_for(|is_down| *is_down).await.is_err() {
         std::future::pending().await
     }
 }
 
 /// Waits until the quick event source is reachable, then waits for `time`. Never returns if the quick half of the
 /// stream was dropped.
-async fn silence(quick_is_out: &mut watch::Receiver<bool>, time: Duration) {
-    if quick_is_out.wait_for(|out| !*out).await.is_err() {
+async fn idle_while_up(quick_is_down: &mut watch::Receiver<bool>, time: Duration) {
+    if quick_is_down.wait_for(|is_down| !*is_down).await.is_err() {
         std::future::pending::<()>().await;
     }
     sleep(time).await;
@@ -308,35 +308,35 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// An event source that delivers each event of [`feed`](Self::feed) once, to any of its subscribers.
+    /// An event source that delivers each event of [`push`](Self::push) once, to any of its subscribers.
     #[derive(Clone, Default)]
-    struct Fed(Arc<Inner>);
+    struct QueueSource(Arc<Inner>);
 
     #[derive(Default)]
     struct Inner {
         waiting: Mutex<VecDeque<Event>>,
-        fed: Notify,
+        changed: Notify,
         subscriptions: AtomicUsize,
-        is_out: AtomicBool,
+        is_down: AtomicBool,
     }
 
-    impl Fed {
-        fn feed(&self, version: u64) {
+    impl QueueSource {
+        fn push(&self, version: u64) {
             let mut event = Event::created(
                 &NewBreadcrumb::new("a").first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH),
             );
             event.version = version;
             self.0.waiting.lock().unwrap().push_back(event);
-            self.0.fed.notify_one();
+            self.0.changed.notify_one();
         }
 
-        fn is_out(&self, out: bool) {
-            self.0.is_out.store(out, Ordering::SeqCst);
-            self.0.fed.notify_one();
+        fn set_down(&self, is_down: bool) {
+            self.0.is_down.store(is_down, Ordering::SeqCst);
+            self.0.changed.notify_one();
         }
 
         fn check(&self) -> Result<(), SourceError> {
-            match self.0.is_out.load(Ordering::SeqCst) {
+            match self.0.is_down.load(Ordering::SeqCst) {
                 true => Err(SourceError::Unavailable {
                     retry_after: SECOND,
                     source: "the source is unreachable".into(),
@@ -355,19 +355,19 @@ mod tests {
                 if let Some(event) = self.0.waiting.lock().unwrap().pop_front() {
                     return Ok(Delivery::new(event).at(7));
                 }
-                self.0.fed.notified().await;
+                self.0.changed.notified().await;
             }
         }
     }
 
     #[async_trait]
-    impl EventSource for Fed {
+    impl EventSource for QueueSource {
         async fn subscribe(&self, _: StartAt) -> Result<Deliveries, SourceError> {
             self.check()?;
             self.0.subscriptions.fetch_add(1, Ordering::SeqCst);
-            let deliveries = stream::unfold(self.clone(), |fed| async move {
-                let next = fed.next().await;
-                Some((next, fed))
+            let deliveries = stream::unfold(self.clone(), |source| async move {
+                let next = source.next().await;
+                Some((next, source))
             });
             Ok(Deliveries::new(deliveries))
         }
@@ -381,8 +381,8 @@ mod tests {
         }
     }
 
-    async fn backed() -> (Fed, Fed, Deliveries) {
-        let (quick, sure) = (Fed::default(), Fed::default());
+    async fn combined() -> (QueueSource, QueueSource, Deliveries) {
+        let (quick, sure) = (QueueSource::default(), QueueSource::default());
         let source = FallbackSource::new(quick.clone(), sure.clone());
         assert!(source.is_complete());
         let events = source.subscribe(StartAt::Now).await.unwrap();
@@ -397,14 +397,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn while_the_quick_source_delivers_the_other_is_asked_from_time_to_time() {
-        let (quick, sure, mut events) = backed().await;
-        sure.feed(1);
+        let (quick, sure, mut events) = combined().await;
+        sure.push(1);
         assert_eq!(within(&mut events, SECOND).await, Some((1, None)));
-        quick.feed(2);
+        quick.push(2);
         assert_eq!(within(&mut events, SECOND).await, Some((2, Some(7))));
         assert_eq!(within(&mut events, 5 * SECOND).await, None);
 
-        sure.feed(3);
+        sure.push(3);
 
         assert_eq!(within(&mut events, 20 * SECOND).await, None);
         assert_eq!(within(&mut events, 60 * SECOND).await, Some((3, None)));
@@ -413,29 +413,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn while_the_quick_source_is_out_the_other_is_listened_to() {
-        let (quick, sure, mut events) = backed().await;
+        let (quick, sure, mut events) = combined().await;
         assert_eq!(within(&mut events, 5 * SECOND).await, None);
 
-        quick.is_out(true);
-        sure.feed(1);
+        quick.set_down(true);
+        sure.push(1);
         assert_eq!(within(&mut events, SECOND).await, Some((1, None)));
         assert_eq!(within(&mut events, 30 * SECOND).await, None);
-        sure.feed(2);
+        sure.push(2);
         assert_eq!(within(&mut events, SECOND).await, Some((2, None)));
-        quick.is_out(false);
-        quick.feed(3);
+        quick.set_down(false);
+        quick.push(3);
 
         assert_eq!(within(&mut events, 10 * SECOND).await, Some((3, Some(7))));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failing_sure_source_is_reported_once_an_interval_without_delaying_events() {
-        let (quick, sure, mut events) = backed().await;
-        sure.is_out(true);
+        let (quick, sure, mut events) = combined().await;
+        sure.set_down(true);
         assert!(events.next().await.unwrap().is_err());
 
         for version in 1..=20 {
-            quick.feed(version);
+            quick.push(version);
             assert_eq!(within(&mut events, SECOND).await, Some((version, Some(7))));
         }
 
@@ -447,33 +447,33 @@ mod tests {
 
     #[tokio::test]
     async fn the_backlog_falls_back_to_the_sure_source_and_fails_without_it() {
-        let (quick, sure) = (Fed::default(), Fed::default());
+        let (quick, sure) = (QueueSource::default(), QueueSource::default());
         let source = FallbackSource::new(quick.clone(), sure.clone());
 
-        quick.is_out(true);
+        quick.set_down(true);
         assert_eq!(source.behind().await.unwrap(), Some(0));
-        sure.is_out(true);
-        quick.is_out(false);
+        sure.set_down(true);
+        quick.set_down(false);
 
         assert!(source.behind().await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_begins_without_the_quick_source_and_not_without_the_other() {
-        let (quick, sure) = (Fed::default(), Fed::default());
+        let (quick, sure) = (QueueSource::default(), QueueSource::default());
         let source = FallbackSource::new(quick.clone(), sure.clone());
-        quick.is_out(true);
+        quick.set_down(true);
         let mut events = source.subscribe(StartAt::Now).await.unwrap();
-        sure.feed(1);
+        sure.push(1);
         assert_eq!(within(&mut events, SECOND).await, Some((1, None)));
-        sure.is_out(true);
-        quick.is_out(false);
+        sure.set_down(true);
+        quick.set_down(false);
 
         let without = source.subscribe(StartAt::Now).await;
 
         assert!(without.is_err());
-        sure.is_out(false);
-        quick.feed(2);
+        sure.set_down(false);
+        quick.push(2);
         assert_eq!(within(&mut events, 60 * SECOND).await, Some((2, Some(7))));
     }
 }

@@ -26,12 +26,12 @@
 //! }
 //! ```
 
+mod connection;
 mod error;
-mod link;
 mod nacked;
-mod place;
 mod relay;
 mod server;
+mod stream_position;
 mod subject;
 mod subscription;
 
@@ -43,7 +43,7 @@ use super::{Deliveries, EventSource, SourceError, StartAt};
 use crate::model::Event;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_trait::async_trait;
-use link::Link;
+use connection::Connection;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +97,7 @@ const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 /// ```
 #[derive(Clone)]
 pub struct NatsSource {
-    link: Link,
+    connection: Connection,
     tenant: Arc<str>,
     group: Option<Arc<str>>,
     ack_wait: Duration,
@@ -207,7 +207,7 @@ impl NatsSourceBuilder {
     pub async fn connect(self) -> Result<NatsSource, NatsError> {
         subject::check_tenant(&self.tenant)?;
         Ok(NatsSource {
-            link: Link::open(&self.server).await?,
+            connection: Connection::open(&self.server).await?,
             tenant: self.tenant,
             group: self.group,
             ack_wait: self.ack_wait,
@@ -240,7 +240,7 @@ impl EventSource for NatsSource {
         match &self.group {
             Some(group) => {
                 let name = subject::durable(group, &self.tenant);
-                let behind = self.link.behind(&name).await;
+                let behind = self.connection.behind(&name).await;
                 behind.map_err(subscription::unavailable)
             }
             None => Ok(None),
@@ -251,7 +251,7 @@ impl EventSource for NatsSource {
 impl fmt::Debug for NatsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsSource")
-            .field("stream", &self.link.stream)
+            .field("stream", &self.connection.stream)
             .field("tenant", &self.tenant)
             .field("group", &self.group)
             .finish_non_exhaustive()

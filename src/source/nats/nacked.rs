@@ -12,39 +12,39 @@ pub(super) struct Nacked(Mutex<BTreeMap<u64, Instant>>);
 
 impl Nacked {
     /// Maximum number of nacked NATS messages whose due times are in memory.
-    const MOST: usize = 16_384;
+    const MAX_POSITIONS: usize = 16_384;
 
-    /// Records the due time of a nacked NATS message. Returns `false` if [`MOST`](Self::MOST) other messages are not
+    /// Records the due time of a nacked NATS message. Returns `false` if [`MAX_POSITIONS`](Self::MAX_POSITIONS) other messages are not
     /// due.
     pub(super) fn set(&self, position: u64, due: Instant) -> bool {
         let mut open = self.open();
-        if open.len() >= Self::MOST {
+        if open.len() >= Self::MAX_POSITIONS {
             // A message that was redelivered to another worker leaves an expired entry.
             let now = Instant::now();
             open.retain(|_, due| *due > now);
         }
-        let has_room = open.len() < Self::MOST || open.contains_key(&position);
-        if has_room {
+        let has_capacity = open.len() < Self::MAX_POSITIONS || open.contains_key(&position);
+        if has_capacity {
             open.insert(position, due);
         }
-        has_room
+        has_capacity
     }
 
     /// Returns the remaining time until the nacked NATS message at a stream position is due. Removes the entry and
     /// returns `None` if the message is due.
-    pub(super) fn early(&self, position: u64) -> Option<Duration> {
+    pub(super) fn remaining_delay(&self, position: u64) -> Option<Duration> {
         let mut open = self.open();
-        let left = open
+        let remaining = open
             .get(&position)?
             .saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if remaining.is_zero() {
             open.remove(&position);
             return None;
         }
-        Some(left)
+        Some(remaining)
     }
 
-    pub(super) fn forget(&self, position: u64) {
+    pub(super) fn remove(&self, position: u64) {
         self.open().remove(&position);
     }
 
@@ -64,18 +64,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_nacked_positions_is_limited_and_due_positions_free_capacity() {
-        let (returned, most) = (Nacked::default(), Nacked::MOST as u64);
+        let (nacked, most) = (Nacked::default(), Nacked::MAX_POSITIONS as u64);
         let soon = Instant::now() + Duration::from_secs(1);
-        assert!((0..most).all(|position| returned.set(position, soon)));
+        assert!((0..most).all(|position| nacked.set(position, soon)));
 
-        assert!(!returned.set(most, soon));
+        assert!(!nacked.set(most, soon));
         assert!(
-            returned.set(0, soon),
+            nacked.set(0, soon),
             "a known position needs no further entry"
         );
         tokio::time::advance(Duration::from_secs(2)).await;
 
-        assert!(returned.set(most, Instant::now() + Duration::from_secs(1)));
-        assert_eq!(returned.first(), Some(most));
+        assert!(nacked.set(most, Instant::now() + Duration::from_secs(1)));
+        assert_eq!(nacked.first(), Some(most));
     }
 }

@@ -1,4 +1,4 @@
-use super::link::{Link, pause};
+use super::connection::{Connection, pause};
 use super::{LARGEST_MESSAGE, NatsError, NatsServer, subject};
 use crate::error::Chain;
 use crate::error::Retry;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// Maximum number of events that a relay publishes to NATS at the same time.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT: usize = 64;
 
 /// Part of the NATS server's maximum message size that is reserved for headers, in bytes.
 const HEADERS: usize = 1 << 10;
@@ -43,7 +43,7 @@ const HEADERS: usize = 1 << 10;
 /// }
 /// ```
 pub struct NatsRelay {
-    link: Link,
+    connection: Connection,
     tenant: Arc<str>,
 }
 
@@ -60,7 +60,7 @@ impl NatsRelay {
         let tenant = tenant.into();
         subject::check_tenant(&tenant)?;
         Ok(Self {
-            link: Link::open(&server.into()).await?,
+            connection: Connection::open(&server.into()).await?,
             tenant,
         })
     }
@@ -75,23 +75,23 @@ impl NatsRelay {
     /// If the future is dropped, the source delivers the events that are not acknowledged to the next relay.
     pub async fn run(self, source: impl EventSource) -> Result<(), SourceError> {
         let events = source.subscribe(StartAt::Beginning).await?;
-        let deliveries = events.then(delivered).filter_map(future::ready);
-        let passed_on = deliveries
-            .map(|delivery| self.pass_on(delivery))
-            .buffered(AT_ONCE);
-        let mut passed_on = pin!(passed_on);
-        while passed_on.next().await.is_some() {}
+        let deliveries = events.then(next_delivery).filter_map(future::ready);
+        let published = deliveries
+            .map(|delivery| self.publish_and_ack(delivery))
+            .buffered(MAX_CONCURRENT);
+        let mut published = pin!(published);
+        while published.next().await.is_some() {}
         Ok(())
     }
 
-    async fn pass_on(&self, delivery: Delivery) {
+    async fn publish_and_ack(&self, delivery: Delivery) {
         let mut attempts = 0;
         while let Err(error) = self.publish(&delivery.event).await {
             attempts += 1;
             tracing::warn!(error = %Chain(&error), attempts, "cannot publish an event to NATS, will retry");
             sleep(pause(attempts)).await;
             // The stream may be missing.
-            drop(self.link.make_stream().await);
+            drop(self.connection.get_or_create_event_stream().await);
         }
         if let Err(error) = delivery.ack().await {
             tracing::warn!(
@@ -125,9 +125,9 @@ impl NatsRelay {
         let subject = subject::of_event(&self.tenant, event.schema_name.as_deref());
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", subject::message_id(&self.tenant, event));
-        headers.insert("Nats-Expected-Stream", &*self.link.stream);
+        headers.insert("Nats-Expected-Stream", &*self.connection.stream);
         let sent = self
-            .link
+            .connection
             .jetstream
             .publish_with_headers(subject, headers, payload.into())
             .await;
@@ -151,8 +151,8 @@ impl NatsRelay {
     /// Returns an event as JSON for NATS. Omits the context, or the context and the tags, if the event is too large for
     /// the server or the stream. Returns `None` if the event is still too large.
     fn payload(&self, event: &Event) -> Result<Option<Vec<u8>>, serde_json::Error> {
-        let takes = self.link.largest().saturating_sub(HEADERS);
-        smallest(event, takes.min(LARGEST_MESSAGE))
+        let max_bytes = self.connection.max_message_size().saturating_sub(HEADERS);
+        smallest(event, max_bytes.min(LARGEST_MESSAGE))
     }
 }
 
@@ -160,22 +160,22 @@ impl NatsRelay {
 /// tags.
 fn smallest(event: &Event, largest: usize) -> Result<Option<Vec<u8>>, serde_json::Error> {
     let fits = |payload: &Vec<u8>| payload.len() <= largest;
-    let whole = serde_json::to_vec(event)?;
-    if fits(&whole) {
-        return Ok(Some(whole));
+    let full = serde_json::to_vec(event)?;
+    if fits(&full) {
+        return Ok(Some(full));
     }
-    let mut less = event.envelope();
-    let without_context = serde_json::to_vec(&less)?;
+    let mut reduced = event.envelope();
+    let without_context = serde_json::to_vec(&reduced)?;
     if fits(&without_context) {
         return Ok(Some(without_context));
     }
-    less.tags.clear();
-    Ok(Some(serde_json::to_vec(&less)?).filter(fits))
+    reduced.tags.clear();
+    Ok(Some(serde_json::to_vec(&reduced)?).filter(fits))
 }
 
 /// Returns the delivery whose event is to be published to NATS. After an error of the event source, waits for the retry
 /// delay and returns `None`.
-async fn delivered(next: Result<Delivery, SourceError>) -> Option<Delivery> {
+async fn next_delivery(next: Result<Delivery, SourceError>) -> Option<Delivery> {
     let error = match next {
         Ok(delivery) => return Some(delivery),
         Err(error) => error,
@@ -192,7 +192,7 @@ async fn delivered(next: Result<Delivery, SourceError>) -> Option<Delivery> {
 impl fmt::Debug for NatsRelay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsRelay")
-            .field("stream", &self.link.stream)
+            .field("stream", &self.connection.stream)
             .field("tenant", &self.tenant)
             .finish_non_exhaustive()
     }

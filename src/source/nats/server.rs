@@ -30,7 +30,7 @@ pub struct NatsServer {
     root_certificates: Vec<PathBuf>,
     client_certificate: Option<(PathBuf, PathBuf)>,
     requires_tls: bool,
-    pub(super) patience: Duration,
+    pub(super) connect_retry_time: Duration,
     pub(super) stream: String,
     pub(super) replicas: usize,
     pub(super) max_bytes: Option<u64>,
@@ -39,7 +39,7 @@ pub struct NatsServer {
 #[derive(Clone)]
 enum Login {
     /// The login that the NATS server addresses contain, if any.
-    OfAddress,
+    FromAddress,
     Password(String, String),
     Token(String),
     CredentialsFile(PathBuf),
@@ -62,11 +62,11 @@ impl NatsServer {
     pub fn new(addresses: impl Into<String>) -> Self {
         Self {
             addresses: addresses.into(),
-            login: Login::OfAddress,
+            login: Login::FromAddress,
             root_certificates: Vec::new(),
             client_certificate: None,
             requires_tls: false,
-            patience: Duration::ZERO,
+            connect_retry_time: Duration::ZERO,
             stream: STREAM.to_owned(),
             replicas: 1,
             max_bytes: None,
@@ -128,8 +128,8 @@ impl NatsServer {
     /// s. Defaults to zero, which means no retry. A connection that is lost later is reopened without a time limit.
     ///
     /// Use it in a service that starts together with its NATS server.
-    pub fn wait_for(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn wait_for(mut self, connect_retry_time: Duration) -> Self {
+        self.connect_retry_time = connect_retry_time;
         self
     }
 
@@ -162,14 +162,14 @@ impl NatsServer {
 
     /// Returns the NATS server addresses without logins, and the connection options.
     pub(super) async fn options(&self) -> Result<(Vec<String>, ConnectOptions), NatsError> {
-        let (addresses, said) = addresses(&self.addresses)?;
+        let (addresses, address_login) = addresses(&self.addresses)?;
         let mut options = ConnectOptions::new();
         let login = match &self.login {
-            Login::OfAddress => said,
+            Login::FromAddress => address_login,
             named => Some(named.clone()),
         };
         options = match login {
-            None | Some(Login::OfAddress) => options,
+            None | Some(Login::FromAddress) => options,
             Some(Login::Password(user, password)) => options.user_and_password(user, password),
             Some(Login::Token(token)) => options.token(token),
             Some(Login::CredentialsFile(path)) => {
@@ -194,15 +194,17 @@ fn addresses(text: &str) -> Result<(Vec<String>, Option<Login>), NatsError> {
     let mut bare = Vec::new();
     for address in text.split(',').map(str::trim) {
         let (scheme, rest) = address.split_once("://").unwrap_or(("nats", address));
-        let Some((said, host)) = rest.rsplit_once('@') else {
+        let Some((user_info, host)) = rest.rsplit_once('@') else {
             bare.push(format!("{scheme}://{rest}"));
             continue;
         };
         bare.push(format!("{scheme}://{host}"));
         if login.is_none() {
-            login = Some(match said.split_once(':') {
-                Some((user, password)) => Login::Password(plain(user)?, plain(password)?),
-                None => Login::Token(plain(said)?),
+            login = Some(match user_info.split_once(':') {
+                Some((user, password)) => {
+                    Login::Password(percent_decode(user)?, percent_decode(password)?)
+                }
+                None => Login::Token(percent_decode(user_info)?),
             });
         }
     }
@@ -210,8 +212,8 @@ fn addresses(text: &str) -> Result<(Vec<String>, Option<Login>), NatsError> {
 }
 
 /// Decodes the percent-encoded characters of a login in a NATS server address.
-fn plain(escaped: &str) -> Result<String, NatsError> {
-    let wrong = || {
+fn percent_decode(escaped: &str) -> Result<String, NatsError> {
+    let invalid = || {
         setting(
             "login in the address",
             "invalid percent-encoding, or not UTF-8",
@@ -221,11 +223,11 @@ fn plain(escaped: &str) -> Result<String, NatsError> {
     let mut parts = escaped.split('%');
     bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
     for part in parts {
-        let (digits, rest) = part.split_at_checked(2).ok_or_else(wrong)?;
-        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
+        let (digits, rest) = part.split_at_checked(2).ok_or_else(invalid)?;
+        bytes.push(u8::from_str_radix(digits, 16).map_err(|_| invalid())?);
         bytes.extend_from_slice(rest.as_bytes());
     }
-    String::from_utf8(bytes).map_err(|_| wrong())
+    String::from_utf8(bytes).map_err(|_| invalid())
 }
 
 fn setting(setting: &'static str, source: impl Into<crate::error::BoxError>) -> NatsError {
@@ -267,26 +269,26 @@ impl fmt::Debug for NatsServer {
 mod tests {
     use super::*;
 
-    fn taken_apart(text: &str) -> (Vec<String>, Option<(String, String)>) {
+    fn split_login(text: &str) -> (Vec<String>, Option<(String, String)>) {
         let (bare, login) = addresses(text).unwrap();
         let login = login.map(|login| match login {
             Login::Password(user, password) => (user, password),
             Login::Token(token) => (token, String::new()),
-            Login::OfAddress | Login::CredentialsFile(_) => panic!("unexpected kind of login"),
+            Login::FromAddress | Login::CredentialsFile(_) => panic!("unexpected kind of login"),
         });
         (bare, login)
     }
 
     #[test]
     fn the_credentials_before_the_host_are_separated_from_the_address() {
-        let (bare, login) = taken_apart("tls://ann:p%40ss@one:1, nats://ann:other@two:2,three");
+        let (bare, login) = split_login("tls://ann:p%40ss@one:1, nats://ann:other@two:2,three");
         assert_eq!(bare, ["tls://one:1", "nats://two:2", "nats://three"]);
         assert_eq!(login, Some(("ann".to_owned(), "p@ss".to_owned())));
 
-        let (bare, login) = taken_apart("nats://sekret@one");
+        let (bare, login) = split_login("nats://sekret@one");
         assert_eq!(bare, ["nats://one"]);
         assert_eq!(login, Some(("sekret".to_owned(), String::new())));
-        assert_eq!(taken_apart("nats://[::1]:4222").1, None);
+        assert_eq!(split_login("nats://[::1]:4222").1, None);
     }
 
     #[test]

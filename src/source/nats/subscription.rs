@@ -1,8 +1,8 @@
 //! A subscription to a NATS stream: a pull consumer, which is created again when it is lost.
 
-use super::link::{is_unknown, pause};
+use super::connection::{is_unknown, pause};
 use super::nacked::Nacked;
-use super::place::Place;
+use super::stream_position::StreamPosition;
 use super::{LARGEST_MESSAGE, NatsError, NatsSource};
 use crate::bugs::planted;
 use crate::clock::later;
@@ -22,26 +22,26 @@ use tokio::time::{Instant, sleep_until};
 struct Subscription {
     source: NatsSource,
     /// Stream position at which the next NATS consumer starts.
-    place: Place,
+    stream_position: StreamPosition,
     messages: Option<pull::Stream>,
     /// Number of consecutive failures of the NATS subscription.
     failures: u32,
     /// Time of the next attempt to receive messages from NATS.
-    again: Instant,
-    returned: Arc<Nacked>,
+    retry_at: Instant,
+    nacked: Arc<Nacked>,
 }
 
 pub(super) async fn begin(source: NatsSource, from: StartAt) -> Result<Deliveries, SourceError> {
     let mut subscription = Subscription {
         source,
-        place: Place::new(from),
+        stream_position: StreamPosition::new(from),
         messages: None,
         failures: 0,
-        again: Instant::now(),
-        returned: Arc::default(),
+        retry_at: Instant::now(),
+        nacked: Arc::default(),
     };
     subscription.open().await.map_err(unavailable)?;
-    let start = subscription.place.start();
+    let start = subscription.stream_position.start();
     let stream = stream::unfold(subscription, |mut subscription| async move {
         let next = subscription.next().await;
         Some((next, subscription))
@@ -52,11 +52,11 @@ pub(super) async fn begin(source: NatsSource, from: StartAt) -> Result<Deliverie
 impl Subscription {
     async fn next(&mut self) -> Result<Delivery, SourceError> {
         loop {
-            sleep_until(self.again).await;
+            sleep_until(self.retry_at).await;
             if self.messages.is_none()
                 && let Err(error) = self.open().await
             {
-                return Err(self.lost(error));
+                return Err(self.connection_lost(error));
             }
             let Some(messages) = &mut self.messages else {
                 continue;
@@ -73,35 +73,37 @@ impl Subscription {
                 None => NatsError::failed("deliver the next message", "the consumer ended"),
             };
             self.messages = None;
-            return Err(self.lost(ended));
+            return Err(self.connection_lost(ended));
         }
     }
 
     /// Creates the NATS consumer, or continues with the group's existing consumer, and requests messages.
     async fn open(&mut self) -> Result<(), NatsError> {
-        let stream = self.source.link.make_stream().await?;
+        let stream = self.source.connection.get_or_create_event_stream().await?;
         let (created, last) = {
             let info = stream.cached_info();
             (info.created, info.state.last_sequence)
         };
-        if self.place.is_of_another(created) {
-            self.returned = Arc::default();
+        if self.stream_position.is_of_other_stream(created) {
+            self.nacked = Arc::default();
         }
-        let place = self.place.begin(created, last, self.returned.first());
-        let wanted = self.source.config(place);
-        let known = match &wanted.durable_name {
-            Some(name) => find(&stream, name).await?,
+        let start_at = self
+            .stream_position
+            .begin(created, last, self.nacked.first());
+        let config = self.source.config(start_at);
+        let known = match &config.durable_name {
+            Some(name) => find_consumer(&stream, name).await?,
             None => None,
         };
         let consumer = match known {
             Some(known) => {
                 let acknowledged = known.cached_info().ack_floor.stream_sequence;
-                self.place.goes_on_after(acknowledged);
+                self.stream_position.resume_after(acknowledged);
                 known
             }
-            None => make(&stream, &wanted).await?,
+            None => create_consumer(&stream, &config).await?,
         };
-        check(&wanted, &consumer.cached_info().config)?;
+        check(&config, &consumer.cached_info().config)?;
         let messages = consumer
             .stream()
             .max_messages_per_batch(self.source.max_unacknowledged.min(256))
@@ -118,13 +120,14 @@ impl Subscription {
     /// due. Returns `None` and terminates the message if its payload is not an event.
     async fn delivery(&mut self, message: Message) -> Option<Delivery> {
         let position = message.info().ok().map(|info| info.stream_sequence);
-        if let Some(left) = position.and_then(|position| self.returned.early(position)) {
-            let delay = left.min(self.source.ack_wait);
+        if let Some(remaining) = position.and_then(|position| self.nacked.remaining_delay(position))
+        {
+            let delay = remaining.min(self.source.ack_wait);
             drop(message.ack_with(AckKind::Nak(Some(delay))).await);
             return None;
         }
         if let Some(position) = position {
-            self.place.reached(position);
+            self.stream_position.reached(position);
         }
         let event = match read(&message.payload) {
             Ok(event) => event,
@@ -142,8 +145,8 @@ impl Subscription {
         let receipt = NatsReceipt {
             message,
             position,
-            longest: self.source.ack_wait,
-            returned: Arc::clone(&self.returned),
+            max_delay: self.source.ack_wait,
+            nacked: Arc::clone(&self.nacked),
         };
         let delivery = Delivery::new(event).with_receipt(Arc::new(receipt));
         Some(match position {
@@ -152,9 +155,9 @@ impl Subscription {
         })
     }
 
-    fn lost(&mut self, error: NatsError) -> SourceError {
+    fn connection_lost(&mut self, error: NatsError) -> SourceError {
         self.failures = self.failures.saturating_add(1);
-        self.again = later(Instant::now(), pause(self.failures));
+        self.retry_at = later(Instant::now(), pause(self.failures));
         unavailable(error)
     }
 }
@@ -177,7 +180,7 @@ fn read(payload: &[u8]) -> Result<Event, Unreadable> {
 }
 
 /// Returns the NATS pull consumer with this name, or `None` if it does not exist.
-async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsError> {
+async fn find_consumer(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsError> {
     const FIND: &str = "find the consumer";
     match stream.consumer_info(name).await {
         Ok(info) if info.config.deliver_subject.is_some() => Err(NatsError::OtherSettings {
@@ -198,45 +201,48 @@ async fn find(stream: &Stream, name: &str) -> Result<Option<PullConsumer>, NatsE
 
 /// Creates a NATS consumer. If that fails and the consumer has a name, returns the existing consumer: another worker
 /// may have created it a moment before, with another start position.
-async fn make(stream: &Stream, wanted: &pull::Config) -> Result<PullConsumer, NatsError> {
-    let made = stream.create_consumer(wanted.clone()).await;
+async fn create_consumer(
+    stream: &Stream,
+    config: &pull::Config,
+) -> Result<PullConsumer, NatsError> {
+    let made = stream.create_consumer(config.clone()).await;
     let error = match made {
         Ok(made) => return Ok(made),
         Err(error) => NatsError::failed("create the consumer", error),
     };
-    match &wanted.durable_name {
-        Some(name) => find(stream, name).await?.ok_or(error),
+    match &config.durable_name {
+        Some(name) => find_consumer(stream, name).await?.ok_or(error),
         None => Err(error),
     }
 }
 
 /// Checks that a NATS consumer has the settings that delivery depends on. An existing consumer may have other settings,
 /// and an old server ignores settings that it does not support.
-fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
-    let difference = if found.filter_subject != wanted.filter_subject {
+fn check(expected: &pull::Config, found: &Config) -> Result<(), NatsError> {
+    let difference = if found.filter_subject != expected.filter_subject {
         format!(
             "filter subject is {:?}, expected {:?}",
-            found.filter_subject, wanted.filter_subject
+            found.filter_subject, expected.filter_subject
         )
-    } else if found.max_deliver != wanted.max_deliver {
+    } else if found.max_deliver != expected.max_deliver {
         format!("server gives up after {} deliveries", found.max_deliver)
-    } else if found.ack_policy != wanted.ack_policy {
+    } else if found.ack_policy != expected.ack_policy {
         format!(
             "acknowledgements are {:?}, expected Explicit",
             found.ack_policy
         )
-    } else if found.max_ack_pending != wanted.max_ack_pending {
+    } else if found.max_ack_pending != expected.max_ack_pending {
         format!(
             "delivery stops after {} unacknowledged events, expected {}",
-            found.max_ack_pending, wanted.max_ack_pending
+            found.max_ack_pending, expected.max_ack_pending
         )
     } else if found.headers_only {
         "only message headers are delivered".to_owned()
     } else {
-        if found.ack_wait != wanted.ack_wait {
+        if found.ack_wait != expected.ack_wait {
             tracing::warn!(
                 existing = ?found.ack_wait,
-                configured = ?wanted.ack_wait,
+                configured = ?expected.ack_wait,
                 "existing NATS consumer has another acknowledgement timeout than configured; the existing timeout applies"
             );
         }
@@ -244,7 +250,7 @@ fn check(wanted: &pull::Config, found: &Config) -> Result<(), NatsError> {
     };
     Err(NatsError::OtherSettings {
         what: "consumer",
-        name: wanted.durable_name.clone().unwrap_or_default(),
+        name: expected.durable_name.clone().unwrap_or_default(),
         difference,
     })
 }
@@ -253,8 +259,8 @@ struct NatsReceipt {
     message: Message,
     position: Option<u64>,
     /// Maximum delay of a nak (negative acknowledgement) that is sent to the NATS server.
-    longest: Duration,
-    returned: Arc<Nacked>,
+    max_delay: Duration,
+    nacked: Arc<Nacked>,
 }
 
 #[async_trait]
@@ -262,14 +268,14 @@ impl Receipt for NatsReceipt {
     /// Acknowledges the NATS message, and waits until the server confirms the acknowledgement.
     async fn ack(&self) -> Result<(), SourceError> {
         if let Some(position) = self.position {
-            self.returned.forget(position);
+            self.nacked.remove(position);
         }
-        self.message.double_ack().await.map_err(untold)
+        self.message.double_ack().await.map_err(not_confirmed)
     }
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
         if let Some(position) = self.position
-            && !self.returned.set(position, later(Instant::now(), delay))
+            && !self.nacked.set(position, later(Instant::now(), delay))
         {
             return Err(SourceError::NotTakenBack {
                 reason: "too many nacked messages wait for redelivery",
@@ -277,13 +283,16 @@ impl Receipt for NatsReceipt {
         }
         let kind = match planted("nak-late") {
             true => AckKind::Term,
-            false => AckKind::Nak(Some(delay.min(self.longest))),
+            false => AckKind::Nak(Some(delay.min(self.max_delay))),
         };
-        self.message.double_ack_with(kind).await.map_err(untold)
+        self.message
+            .double_ack_with(kind)
+            .await
+            .map_err(not_confirmed)
     }
 }
 
-fn untold(source: async_nats::Error) -> SourceError {
+fn not_confirmed(source: async_nats::Error) -> SourceError {
     SourceError::Unavailable {
         retry_after: Duration::from_secs(1),
         source,

@@ -32,26 +32,26 @@ async fn log_event(event: Event) {
 }
 
 #[derive(Clone)]
-pub(super) struct Link {
+pub(super) struct Connection {
     pub(super) client: Client,
     pub(super) jetstream: Context,
     pub(super) stream: String,
     replicas: usize,
     max_bytes: Option<u64>,
     /// Maximum message size of the NATS stream in bytes, headers included. Negative if the stream has no limit.
-    largest: Arc<AtomicI32>,
+    max_message_size: Arc<AtomicI32>,
 }
 
-impl Link {
+impl Connection {
     /// The oldest supported version of the NATS server.
-    const OLDEST: (i64, i64, i64) = (2, 9, 0);
+    const OLDEST_SUPPORTED: (i64, i64, i64) = (2, 9, 0);
     /// The oldest NATS server version without known losses of messages or consumers.
-    const SOUND: (i64, i64, i64) = (2, 10, 23);
+    const OLDEST_WITHOUT_LOSS: (i64, i64, i64) = (2, 10, 23);
 
     /// Connects to the NATS server, and creates the event stream if it does not exist. Retries an unreachable server
     /// for the configured time.
     pub(super) async fn open(server: &NatsServer) -> Result<Self, NatsError> {
-        let until = later(Instant::now(), server.patience);
+        let until = later(Instant::now(), server.connect_retry_time);
         let mut attempts = 0;
         loop {
             match Self::try_open(server).await {
@@ -76,24 +76,24 @@ impl Link {
             .connect(addresses)
             .await
             .map_err(not_connected)?;
-        let link = Self {
+        let connection = Self {
             jetstream: jetstream::new(client.clone()),
             client,
             stream: server.stream.clone(),
             replicas: server.replicas,
             max_bytes: server.max_bytes,
-            largest: Arc::new(AtomicI32::new(-1)),
+            max_message_size: Arc::new(AtomicI32::new(-1)),
         };
-        link.check_version()?;
-        let stream = link.make_stream().await?;
+        connection.check_version()?;
+        let stream = connection.get_or_create_event_stream().await?;
         if stream.cached_info().config.num_replicas <= 1 && stream.cached_info().cluster.is_some() {
-            let stream = &link.stream;
+            let stream = &connection.stream;
             tracing::warn!(
                 stream,
                 "NATS stream has only one replica in a cluster; increase its replicas so that it survives the loss of a server"
             );
         }
-        Ok(link)
+        Ok(connection)
     }
 
     fn check_version(&self) -> Result<(), NatsError> {
@@ -102,13 +102,13 @@ impl Link {
             client.is_server_compatible(major, minor, patch)
         };
         let version = || self.client.server_info().version;
-        if !is_at_least(Self::OLDEST) {
+        if !is_at_least(Self::OLDEST_SUPPORTED) {
             return Err(NatsError::TooOld {
                 version: version(),
                 oldest: "2.9.0",
             });
         }
-        if !is_at_least(Self::SOUND) {
+        if !is_at_least(Self::OLDEST_WITHOUT_LOSS) {
             let version = version();
             tracing::warn!(
                 version,
@@ -121,21 +121,21 @@ impl Link {
     /// Returns the number of messages that a NATS consumer has not acknowledged, or `None` if the consumer does not
     /// exist.
     pub(super) async fn behind(&self, consumer: &str) -> Result<Option<u64>, NatsError> {
-        const ASK: &str = "read the state of the consumer";
+        const READ_STATE: &str = "read the state of the consumer";
         let stream = self.jetstream.get_stream_no_info(&self.stream).await;
-        let stream = stream.map_err(|error| NatsError::failed(ASK, error))?;
+        let stream = stream.map_err(|error| NatsError::failed(READ_STATE, error))?;
         match stream.consumer_info(consumer).await {
             Ok(info) => {
-                let on_their_way = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
-                Ok(Some(info.num_pending.saturating_add(on_their_way)))
+                let unacknowledged = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
+                Ok(Some(info.num_pending.saturating_add(unacknowledged)))
             }
             Err(error) if is_unknown(&error) => Ok(None),
-            Err(error) => Err(NatsError::failed(ASK, error)),
+            Err(error) => Err(NatsError::failed(READ_STATE, error)),
         }
     }
 
     /// Creates the NATS stream for events, or checks the settings of the existing one.
-    pub(super) async fn make_stream(&self) -> Result<Stream, NatsError> {
+    pub(super) async fn get_or_create_event_stream(&self) -> Result<Stream, NatsError> {
         let config = stream::Config {
             name: self.stream.clone(),
             subjects: vec![subject::of_all()],
@@ -148,15 +148,15 @@ impl Link {
             num_replicas: self.replicas,
             ..stream::Config::default()
         };
-        let made = self.jetstream.get_or_create_stream(config).await;
-        let stream = made.map_err(|error| match error.kind() {
+        let stream_result = self.jetstream.get_or_create_stream(config).await;
+        let stream = stream_result.map_err(|error| match error.kind() {
             CreateStreamErrorKind::JetStreamUnavailable => NatsError::NoJetStream(error.into()),
-            CreateStreamErrorKind::JetStream(said)
+            CreateStreamErrorKind::JetStream(server_error)
                 if [
                     ErrorCode::JETSTREAM_NOT_ENABLED,
                     ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT,
                 ]
-                .contains(&said.error_code()) =>
+                .contains(&server_error.error_code()) =>
             {
                 NatsError::NoJetStream(error.into())
             }
@@ -164,8 +164,9 @@ impl Link {
         })?;
         match difference(&stream.cached_info().config) {
             None => {
-                let largest = stream.cached_info().config.max_message_size;
-                self.largest.store(largest, Ordering::Relaxed);
+                let max_message_size = stream.cached_info().config.max_message_size;
+                self.max_message_size
+                    .store(max_message_size, Ordering::Relaxed);
                 Ok(stream)
             }
             Some(difference) => Err(NatsError::OtherSettings {
@@ -177,10 +178,10 @@ impl Link {
     }
 }
 
-impl Link {
+impl Connection {
     /// Returns the maximum message size in bytes that the NATS server and its stream accept, headers included.
-    pub(super) fn largest(&self) -> usize {
-        let of_stream = usize::try_from(self.largest.load(Ordering::Relaxed));
+    pub(super) fn max_message_size(&self) -> usize {
+        let of_stream = usize::try_from(self.max_message_size.load(Ordering::Relaxed));
         let of_server = self.client.max_payload();
         // A stream without a limit reports -1, and on some servers 0.
         match of_stream {
@@ -194,8 +195,8 @@ impl Link {
 pub(super) fn is_unknown(error: &ConsumerInfoError) -> bool {
     match error.kind() {
         ConsumerInfoErrorKind::NotFound => true,
-        ConsumerInfoErrorKind::JetStream(said) => {
-            said.error_code() == ErrorCode::CONSUMER_NOT_FOUND
+        ConsumerInfoErrorKind::JetStream(server_error) => {
+            server_error.error_code() == ErrorCode::CONSUMER_NOT_FOUND
         }
         _ => false,
     }
@@ -203,11 +204,11 @@ pub(super) fn is_unknown(error: &ConsumerInfoError) -> bool {
 
 /// Returns the setting that makes a NATS stream unsuitable for events, or `None` if the stream is suitable.
 fn difference(found: &stream::Config) -> Option<String> {
-    let wanted = subject::of_all();
-    let has_all = |subject: &String| *subject == wanted || subject == ">";
+    let expected = subject::of_all();
+    let has_all = |subject: &String| *subject == expected || subject == ">";
     if !found.subjects.iter().any(has_all) {
         let subjects = found.subjects.join(", ");
-        Some(format!("subjects are {subjects}, expected {wanted}"))
+        Some(format!("subjects are {subjects}, expected {expected}"))
     } else if found.retention != RetentionPolicy::Limits {
         Some("retention policy deletes messages that other groups have not received".to_owned())
     } else if found.no_ack {
@@ -228,7 +229,9 @@ fn not_connected(error: ConnectError) -> NatsError {
         ConnectErrorKind::Authentication
         | ConnectErrorKind::AuthorizationViolation
         | ConnectErrorKind::Tls => NatsError::Refused(error.into()),
-        ConnectErrorKind::Io if is_mistrust(&error) => NatsError::Refused(error.into()),
+        ConnectErrorKind::Io if is_untrusted_certificate(&error) => {
+            NatsError::Refused(error.into())
+        }
         ConnectErrorKind::Dns
         | ConnectErrorKind::TimedOut
         | ConnectErrorKind::Io
@@ -237,7 +240,7 @@ fn not_connected(error: ConnectError) -> NatsError {
 }
 
 /// Returns `true` if the NATS client does not trust the server's certificate, which the client reports as invalid data.
-fn is_mistrust(error: &ConnectError) -> bool {
+fn is_untrusted_certificate(error: &ConnectError) -> bool {
     let source = std::error::Error::source(error);
     let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::InvalidData)

@@ -4,12 +4,12 @@ use crate::source::StartAt;
 use async_nats::datetime::DateTime;
 
 /// Position of a subscription in a NATS stream. The stream may be lost and created again.
-pub(super) struct Place {
-    asked: StartAt,
-    known: Option<Known>,
+pub(super) struct StreamPosition {
+    requested: StartAt,
+    known: Option<KnownStream>,
 }
 
-struct Known {
+struct KnownStream {
     /// Creation time of the NATS stream, which distinguishes streams of the same name.
     stream: DateTime,
     /// Stream position that the NATS subscription has reached. All events up to this position were delivered, or are
@@ -17,18 +17,26 @@ struct Known {
     reached: u64,
 }
 
-impl Place {
-    pub(super) fn new(asked: StartAt) -> Self {
-        Self { asked, known: None }
+impl StreamPosition {
+    pub(super) fn new(requested: StartAt) -> Self {
+        Self {
+            requested,
+            known: None,
+        }
     }
 
     /// Returns the start position of a NATS consumer that has to be created in a stream whose last position is `last`.
-    /// The consumer delivers the nacked events again, from `returned` on. An event that another worker of the group
+    /// The consumer delivers the nacked events again, from `first_nacked` on. An event that another worker of the group
     /// holds is not repeated; if that worker dies, a sweep of the store finds the trigger.
-    pub(super) fn begin(&mut self, stream: DateTime, last: u64, returned: Option<u64>) -> StartAt {
-        let begin = match (&self.known, self.asked) {
+    pub(super) fn begin(
+        &mut self,
+        stream: DateTime,
+        last: u64,
+        first_nacked: Option<u64>,
+    ) -> StartAt {
+        let begin = match (&self.known, self.requested) {
             (Some(known), _) if known.stream == stream => {
-                let before = returned.map_or(u64::MAX, |first| first.saturating_sub(1));
+                let before = first_nacked.map_or(u64::MAX, |first| first.saturating_sub(1));
                 StartAt::After(known.reached.min(before))
             }
             // Every event in a stream that was created since is new.
@@ -42,7 +50,7 @@ impl Place {
             StartAt::After(position) => position,
             StartAt::Beginning | StartAt::Now | StartAt::Since(_) => 0,
         };
-        self.known = Some(Known { stream, reached });
+        self.known = Some(KnownStream { stream, reached });
         begin
     }
 
@@ -53,13 +61,13 @@ impl Place {
 
     /// Returns `true` if the last consumer of the subscription belongs to an earlier NATS stream of the same name.
     /// `stream` is the creation time of the current stream.
-    pub(super) fn is_of_another(&self, stream: DateTime) -> bool {
+    pub(super) fn is_of_other_stream(&self, stream: DateTime) -> bool {
         let known = self.known.as_ref();
         known.is_some_and(|known| known.stream != stream)
     }
 
     /// Records that the NATS consumer exists, and that all events up to a position are acknowledged.
-    pub(super) fn goes_on_after(&mut self, acknowledged: u64) {
+    pub(super) fn resume_after(&mut self, acknowledged: u64) {
         if let Some(known) = &mut self.known {
             known.reached = acknowledged;
         }
@@ -85,48 +93,48 @@ mod tests {
     #[test]
     fn a_new_consumer_starts_at_the_requested_position() {
         let (stream, _) = streams();
-        for (asked, begin) in [
+        for (requested, begin) in [
             (StartAt::Now, StartAt::After(9)),
             (StartAt::Beginning, StartAt::Beginning),
             (StartAt::After(4), StartAt::After(4)),
             (StartAt::After(10), StartAt::After(9)),
         ] {
-            assert_eq!(Place::new(asked).begin(stream, 9, None), begin);
+            assert_eq!(StreamPosition::new(requested).begin(stream, 9, None), begin);
         }
     }
 
     #[test]
     fn a_lost_consumer_continues_after_the_last_delivery_or_at_the_first_nacked_event() {
         let (stream, _) = streams();
-        let mut place = Place::new(StartAt::Now);
-        place.begin(stream, 9, None);
-        assert_eq!(place.begin(stream, 20, None), StartAt::After(9));
+        let mut position = StreamPosition::new(StartAt::Now);
+        position.begin(stream, 9, None);
+        assert_eq!(position.begin(stream, 20, None), StartAt::After(9));
 
-        place.reached(15);
+        position.reached(15);
 
-        assert_eq!(place.begin(stream, 20, None), StartAt::After(15));
-        assert_eq!(place.begin(stream, 20, Some(12)), StartAt::After(11));
+        assert_eq!(position.begin(stream, 20, None), StartAt::After(15));
+        assert_eq!(position.begin(stream, 20, Some(12)), StartAt::After(11));
     }
 
     #[test]
     fn unacknowledged_events_are_redelivered_after_a_group_loses_its_consumer() {
         let (stream, _) = streams();
-        let mut place = Place::new(StartAt::Now);
-        place.begin(stream, 9, None);
+        let mut position = StreamPosition::new(StartAt::Now);
+        position.begin(stream, 9, None);
 
-        place.goes_on_after(3);
+        position.resume_after(3);
 
-        assert_eq!(place.begin(stream, 20, None), StartAt::After(3));
+        assert_eq!(position.begin(stream, 20, None), StartAt::After(3));
     }
 
     #[test]
     fn everything_in_a_stream_that_was_made_anew_is_new() {
         let (stream, next) = streams();
-        let mut place = Place::new(StartAt::Now);
-        place.begin(stream, 9, None);
+        let mut position = StreamPosition::new(StartAt::Now);
+        position.begin(stream, 9, None);
 
-        assert_eq!(place.begin(next, 100, Some(3)), StartAt::Beginning);
-        place.reached(2);
-        assert_eq!(place.begin(next, 100, None), StartAt::After(2));
+        assert_eq!(position.begin(next, 100, Some(3)), StartAt::Beginning);
+        position.reached(2);
+        assert_eq!(position.begin(next, 100, None), StartAt::After(2));
     }
 }
