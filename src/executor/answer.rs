@@ -53,7 +53,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             handle.deadline.get_or_init(|| now + after);
             handle.began.get_or_init(|| (now, Instant::now()));
             if let Some(scope) = &handle.scope {
-                scope.executes();
+                scope.record_execute();
             }
             let context = context.bound_to(handle, alias);
             started.store(true, Ordering::Relaxed);

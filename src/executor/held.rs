@@ -67,7 +67,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                 trigger,
             }) => {
                 if let Some(scope) = runtime_context::scope() {
-                    scope.holds(&lease, executor.profile().execution);
+                    scope.record_lease(&lease, executor.profile().execution);
                 }
                 Ok(Self {
                     executor,

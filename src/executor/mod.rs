@@ -139,7 +139,9 @@ pub(crate) use ordering::{ordering_key, session_of_turn};
 #[cfg(feature = "agents")]
 pub(crate) use pages::Pages;
 pub(crate) use run::give_up;
-pub(crate) use runtime_context::{Commits, LentStore, RunScope, Untaken, under};
+pub(crate) use runtime_context::{
+    CommitCounter, PendingClaim, RunScope, SharedStoreState, in_scope,
+};
 pub(crate) use standing::{Asked, QUESTION, is_changed, may_be_for};
 pub(crate) use turn_events::{Record, Segment, turn_segments_tag, turn_tag};
 #[cfg(feature = "agents")]

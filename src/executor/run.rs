@@ -10,7 +10,7 @@ use super::held::{Broken, Held, store_error};
 use super::ordering::{is_ordered, key_of, ordering_key};
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
-use super::runtime_context::{self, Untaken};
+use super::runtime_context::{self, PendingClaim};
 use super::store_timeout::in_time;
 use super::turn_events::TurnEvents;
 use crate::bugs::planted;
@@ -86,7 +86,7 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
     event: &Event,
 ) -> Result<Result<Held<'e, E>, Outcome>, ExecutorError> {
     let (mut claim, since) = match taken(executor, event) {
-        Some(untaken) => begin(store, untaken).await?,
+        Some(pending_claim) => begin(store, pending_claim).await?,
         None => claim(executor, store, event).await?,
     };
     if !store.is_durable() {
@@ -98,7 +98,7 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
 }
 
 /// Takes the run that a runtime claimed for the current task, if the run belongs to this executor and event.
-fn taken<E: UniversalExecutor + ?Sized>(executor: &E, event: &Event) -> Option<Untaken> {
+fn taken<E: UniversalExecutor + ?Sized>(executor: &E, event: &Event) -> Option<PendingClaim> {
     runtime_context::scope()?.take(executor.id(), event, executor.store())
 }
 
@@ -118,7 +118,7 @@ async fn claim<E: UniversalExecutor + ?Sized>(
 /// Begins the attempt of a claimed run. Returns the claim, and the time since which the lease is known to hold.
 async fn begin(
     store: RunStore<'_>,
-    Untaken { claimed, mut since }: Untaken,
+    PendingClaim { claimed, mut since }: PendingClaim,
 ) -> Result<(Claim, Instant), ExecutorError> {
     let length = claimed.lease.run.lease;
     if since.elapsed() > length / 2 {
@@ -143,7 +143,7 @@ async fn in_order<E: UniversalExecutor + ?Sized>(
     event: &Event,
     run: RunRef,
 ) -> Result<RunRef, ExecutorError> {
-    let is_added = runtime_context::scope().is_some_and(|scope| scope.is_to(&run));
+    let is_added = runtime_context::scope().is_some_and(|scope| scope.belongs_to(&run));
     if is_added || !is_ordered(executor, &event.tags) {
         return Ok(run);
     }
@@ -364,9 +364,9 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
                 "read the breadcrumbs that the response changes",
             ))?
             .map_err(|reason| ExecutorError::BadResponse { reason })?;
-        let scope = runtime_context::scope().filter(|scope| scope.is_to(&self.lease.run));
+        let scope = runtime_context::scope().filter(|scope| scope.belongs_to(&self.lease.run));
         if let Some(scope) = &scope {
-            scope.commits();
+            scope.record_commit();
         }
         let span = tracing::debug_span!("commit", executor = self.executor.id(), trigger = %self.lease.run.trigger_id);
         let end = Some((self.lease.clone(), end));
@@ -377,7 +377,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             committed = store.commit(Commit { writes, end: None }).await;
         }
         if let (Some(scope), Err(_)) = (&scope, &committed) {
-            scope.commit_failed();
+            scope.record_failed_commit();
         }
         Ok(committed.map_err(store_error("commit the response"))?.ids())
     }

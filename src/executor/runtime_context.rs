@@ -11,7 +11,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// Maximum number of leases of nested runs that are released together with their outer run.
-const MOST_WITHIN: usize = 16;
+const MAX_NESTED: usize = 16;
 
 tokio::task_local! {
     static RUN_SCOPE: Arc<RunScope>;
@@ -19,7 +19,7 @@ tokio::task_local! {
 
 /// Parts of a runtime that all runs on one store share: the waits, the schema hints and the store's ID.
 #[derive(Debug)]
-pub(crate) struct LentStore {
+pub(crate) struct SharedStoreState {
     pub(crate) waits: Arc<Waits>,
     pub(crate) hints: Arc<SchemaHints>,
     pub(crate) id: StoreId,
@@ -27,7 +27,7 @@ pub(crate) struct LentStore {
 
 /// A claimed run that no call of `process_event` has taken yet.
 #[derive(Debug)]
-pub(crate) struct Untaken {
+pub(crate) struct PendingClaim {
     pub(crate) claimed: Claimed,
     /// The time at which the claim of the run was sent, by the clock of this process. The lease started at this time or later.
     pub(crate) since: Instant,
@@ -36,41 +36,41 @@ pub(crate) struct Untaken {
 /// Resources that a runtime lends to a run, and the progress that the run reports.
 #[derive(Debug)]
 pub(crate) struct RunScope {
-    pub(super) store: LentStore,
+    pub(super) store: SharedStoreState,
     /// The current lease of the run. The lease changes when the run is replaced by the run of a newer version of its trigger.
     lease: Mutex<Lease>,
     /// The newest leases of the nested runs. They are released together with the lease of the outer run. At-most-once runs are excluded.
-    within: Mutex<Vec<Lease>>,
-    untaken: Mutex<Option<Untaken>>,
+    nested: Mutex<Vec<Lease>>,
+    pending_claim: Mutex<Option<PendingClaim>>,
     /// If `true`, `process_event` was called for the run.
-    begun: AtomicBool,
+    began: AtomicBool,
     /// If `true`, `process_event` took the claimed run and its lease.
     taken: AtomicBool,
     /// If `true`, `execute` was called for the run.
     executed: AtomicBool,
-    places: Arc<Semaphore>,
-    place: Mutex<Place>,
+    permits: Arc<Semaphore>,
+    permit: Mutex<PermitState>,
     /// Counter of this executor's runs whose responses are being committed. `None` for an executor with at most one run in flight, because
     /// its next run has to wait for the commit.
-    commits: Option<Arc<Commits>>,
+    commits: Option<Arc<CommitCounter>>,
 }
 
 /// Counter of the runs of one executor whose responses are being committed.
 #[derive(Debug)]
-pub(crate) struct Commits {
+pub(crate) struct CommitCounter {
     runs: AtomicUsize,
     /// Notified when a run of the executor starts to commit its response.
-    begun: Arc<Notify>,
+    started: Arc<Notify>,
     /// Permits for runs that commit their responses. All executors share the permits.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl Commits {
-    pub(crate) fn new(begun: Arc<Notify>, places: Arc<Semaphore>) -> Self {
+impl CommitCounter {
+    pub(crate) fn new(started: Arc<Notify>, permits: Arc<Semaphore>) -> Self {
         Self {
             runs: AtomicUsize::new(0),
-            begun,
-            places,
+            started,
+            permits,
         }
     }
 
@@ -79,11 +79,11 @@ impl Commits {
     }
 
     /// Returns a permit for one more run that commits its response, or `None` if no permit is free.
-    fn place(self: &Arc<Self>) -> Option<CommitPlace> {
-        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+    fn acquire(self: &Arc<Self>) -> Option<CommitPermit> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         self.runs.fetch_add(1, Ordering::Relaxed);
-        self.begun.notify_one();
-        Some(CommitPlace {
+        self.started.notify_one();
+        Some(CommitPermit {
             commits: Arc::clone(self),
             _permit: permit,
         })
@@ -92,12 +92,12 @@ impl Commits {
 
 /// The permit of a run that commits its response. The run counts until its permit is dropped.
 #[derive(Debug)]
-struct CommitPlace {
-    commits: Arc<Commits>,
+struct CommitPermit {
+    commits: Arc<CommitCounter>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for CommitPlace {
+impl Drop for CommitPermit {
     fn drop(&mut self) {
         self.commits.runs.fetch_sub(1, Ordering::Relaxed);
     }
@@ -106,35 +106,35 @@ impl Drop for CommitPlace {
 /// State of a run's permit to run concurrently with other runs. While the run waits, another run can use the permit, so that the
 /// awaited run cannot lack one.
 #[derive(Debug)]
-enum Place {
-    Taken(Option<OwnedSemaphorePermit>),
+enum PermitState {
+    Held(Option<OwnedSemaphorePermit>),
     /// The run lent its permit to other runs. The value is the number of open waits of the run.
     Lent(usize),
     /// The response of the run is being committed, with a commit permit.
-    Commits(#[expect(dead_code, reason = "held, not read")] CommitPlace),
+    Committing(#[expect(dead_code, reason = "held, not read")] CommitPermit),
     /// The run has ended and released its permit.
-    Left,
+    Released,
 }
 
 impl RunScope {
     /// Creates the scope of a claimed run, with its permit.
     pub(crate) fn new(
-        store: LentStore,
-        untaken: Untaken,
-        places: Arc<Semaphore>,
-        place: OwnedSemaphorePermit,
-        commits: Option<Arc<Commits>>,
+        store: SharedStoreState,
+        pending_claim: PendingClaim,
+        permits: Arc<Semaphore>,
+        permit: OwnedSemaphorePermit,
+        commits: Option<Arc<CommitCounter>>,
     ) -> Self {
         Self {
             store,
-            lease: Mutex::new(untaken.claimed.lease.clone()),
-            within: Mutex::default(),
-            untaken: Mutex::new(Some(untaken)),
-            begun: AtomicBool::new(false),
+            lease: Mutex::new(pending_claim.claimed.lease.clone()),
+            nested: Mutex::default(),
+            pending_claim: Mutex::new(Some(pending_claim)),
+            began: AtomicBool::new(false),
             taken: AtomicBool::new(false),
             executed: AtomicBool::new(false),
-            places,
-            place: Mutex::new(Place::Taken(Some(place))),
+            permits,
+            permit: Mutex::new(PermitState::Held(Some(permit))),
             commits,
         }
     }
@@ -145,18 +145,18 @@ impl RunScope {
         executor: &str,
         event: &Event,
         store: &dyn BreadcrumbStore,
-    ) -> Option<Untaken> {
-        lock(&self.untaken).take_if(|untaken| {
-            let run = &untaken.claimed.lease.run;
-            let is_it = (&*run.executor, run.trigger_id, run.trigger_version)
+    ) -> Option<PendingClaim> {
+        lock(&self.pending_claim).take_if(|pending_claim| {
+            let run = &pending_claim.claimed.lease.run;
+            let matches_run = (&*run.executor, run.trigger_id, run.trigger_version)
                 == (executor, event.breadcrumb_id, event.version);
-            is_it && self.store.id == store.identity()
+            matches_run && self.store.id == store.identity()
         })
     }
 
     /// Records that `process_event` is about to be called for the run.
-    pub(crate) fn begins(&self) {
-        self.begun.store(true, Ordering::Relaxed);
+    pub(crate) fn record_begin(&self) {
+        self.began.store(true, Ordering::Relaxed);
     }
 
     /// Returns the current lease of the run.
@@ -165,8 +165,8 @@ impl RunScope {
     }
 
     /// Returns the leases of nested runs, which are released together with the outer run. Some of these runs may be over.
-    pub(crate) fn leases_within(&self) -> Vec<Lease> {
-        lock(&self.within).clone()
+    pub(crate) fn nested_leases(&self) -> Vec<Lease> {
+        lock(&self.nested).clone()
     }
 
     /// Returns `true` if `process_event` took the claimed run. The lease was then ended or left on purpose.
@@ -175,7 +175,7 @@ impl RunScope {
     }
 
     /// Records that `execute` is about to be called for the run.
-    pub(super) fn executes(&self) {
+    pub(super) fn record_execute(&self) {
         self.executed.store(true, Ordering::Relaxed);
     }
 
@@ -184,48 +184,48 @@ impl RunScope {
     /// An executor that overrides `process_event` may have effects without taking the lease, so the lease has to be taken.
     pub(crate) fn is_unused(&self) -> bool {
         let executed = self.executed.load(Ordering::Relaxed);
-        !self.begun.load(Ordering::Relaxed) || (self.was_taken() && !executed)
+        !self.began.load(Ordering::Relaxed) || (self.was_taken() && !executed)
     }
 
     /// Releases the permit of a run that has ended.
-    pub(crate) fn leave(&self) {
-        *lock(&self.place) = Place::Left;
+    pub(crate) fn release_permit(&self) {
+        *lock(&self.permit) = PermitState::Released;
     }
 
     /// Frees the permit of the run while its response is committed, if another run may start meanwhile.
-    pub(super) fn commits(&self) {
-        let mut own = lock(&self.place);
-        if let Place::Commits(_) = &*own {
+    pub(super) fn record_commit(&self) {
+        let mut own = lock(&self.permit);
+        if let PermitState::Committing(_) = &*own {
             return;
         }
-        if let Some(place) = self.commits.as_ref().and_then(Commits::place) {
-            *own = Place::Commits(place);
+        if let Some(permit) = self.commits.as_ref().and_then(CommitCounter::acquire) {
+            *own = PermitState::Committing(permit);
         }
     }
 
     /// Records that the commit of a run failed and the run continues. Without a free permit, the runs temporarily exceed the limit by
     /// one.
-    pub(super) fn commit_failed(&self) {
-        let mut own = lock(&self.place);
-        if let Place::Commits(_) = &*own {
-            let place = Arc::clone(&self.places).try_acquire_owned();
-            *own = Place::Taken(place.ok());
+    pub(super) fn record_failed_commit(&self) {
+        let mut own = lock(&self.permit);
+        if let PermitState::Committing(_) = &*own {
+            let permit = Arc::clone(&self.permits).try_acquire_owned();
+            *own = PermitState::Held(permit.ok());
         }
     }
 
     /// Returns `true` if this scope belongs to `run`, with any version of the trigger. Returns `false` if this scope belongs to the outer
     /// run of a nested run.
-    pub(super) fn is_to(&self, run: &RunRef) -> bool {
+    pub(super) fn belongs_to(&self, run: &RunRef) -> bool {
         let held = lock(&self.lease);
         (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
     }
 
     /// Records a lease as the current lease of the run or, for a nested run, as a nested lease. The lease of an at-most-once nested
     /// run is not recorded, because its progress would be unknown.
-    pub(super) fn holds(&self, lease: &Lease, execution: Execution) {
-        if !self.is_to(&lease.run) {
+    pub(super) fn record_lease(&self, lease: &Lease, execution: Execution) {
+        if !self.belongs_to(&lease.run) {
             if execution != Execution::AtMostOnce {
-                self.holds_within(lease);
+                self.record_nested_lease(lease);
             }
             return;
         }
@@ -233,75 +233,75 @@ impl RunScope {
         *lock(&self.lease) = lease.clone();
     }
 
-    fn holds_within(&self, lease: &Lease) {
-        let mut within = lock(&self.within);
-        within.retain(|other| other.run != lease.run);
-        if within.len() >= MOST_WITHIN {
-            within.remove(0);
+    fn record_nested_lease(&self, lease: &Lease) {
+        let mut nested = lock(&self.nested);
+        nested.retain(|other| other.run != lease.run);
+        if nested.len() >= MAX_NESTED {
+            nested.remove(0);
         }
-        within.push(lease.clone());
+        nested.push(lease.clone());
     }
 
     /// Lends the run's permit to other runs while this run waits.
-    pub(super) fn lend_place(self: &Arc<Self>) -> Lent {
-        let mut place = lock(&self.place);
-        match &mut *place {
-            Place::Taken(_) => *place = Place::Lent(1),
-            Place::Lent(waits) => *waits += 1,
-            Place::Commits(_) | Place::Left => {}
+    pub(super) fn lend_permit(self: &Arc<Self>) -> LentPermit {
+        let mut state = lock(&self.permit);
+        match &mut *state {
+            PermitState::Held(_) => *state = PermitState::Lent(1),
+            PermitState::Lent(waits) => *waits += 1,
+            PermitState::Committing(_) | PermitState::Released => {}
         }
-        drop(place);
-        Lent {
+        drop(state);
+        LentPermit {
             scope: Some(Arc::clone(self)),
         }
     }
 
     /// Ends one wait of the run. Returns `true` after the last wait, when the run needs a permit again.
-    fn ends_wait(&self) -> bool {
-        match &mut *lock(&self.place) {
-            Place::Lent(waits) if *waits > 1 => {
+    fn end_wait(&self) -> bool {
+        match &mut *lock(&self.permit) {
+            PermitState::Lent(waits) if *waits > 1 => {
                 *waits -= 1;
                 false
             }
-            place @ Place::Lent(_) => {
-                *place = Place::Taken(None);
+            state @ PermitState::Lent(_) => {
+                *state = PermitState::Held(None);
                 true
             }
-            Place::Taken(_) | Place::Commits(_) | Place::Left => false,
+            PermitState::Held(_) | PermitState::Committing(_) | PermitState::Released => false,
         }
     }
 }
 
 /// Guard of a run's permit that other runs may use while the run waits.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct LentPermit {
     scope: Option<Arc<RunScope>>,
 }
 
-impl Lent {
+impl LentPermit {
     /// Ends one wait of the run, and acquires a permit again after the last wait.
-    pub(super) async fn take_back(mut self) {
+    pub(super) async fn reacquire(mut self) {
         let Some(scope) = self.scope.take() else {
             return;
         };
-        if !scope.ends_wait() {
+        if !scope.end_wait() {
             return;
         }
         // The semaphore is never closed. If it were, the run would continue without a permit.
-        let permit = Arc::clone(&scope.places).acquire_owned().await.ok();
-        let mut place = lock(&scope.place);
-        if let Place::Taken(taken) = &mut *place {
-            *taken = permit;
+        let permit = Arc::clone(&scope.permits).acquire_owned().await.ok();
+        let mut state = lock(&scope.permit);
+        if let PermitState::Held(held) = &mut *state {
+            *held = permit;
         }
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentPermit {
     /// Ends one wait of the run. After the last wait the run continues without a permit, so the runs temporarily exceed the limit
     /// by one.
     fn drop(&mut self) {
         if let Some(scope) = self.scope.take() {
-            scope.ends_wait();
+            scope.end_wait();
         }
     }
 }
@@ -311,7 +311,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs a future in the scope of a run. While the future runs, [`scope`] returns this scope.
-pub(crate) async fn under<T>(scope: Arc<RunScope>, work: impl Future<Output = T>) -> T {
+pub(crate) async fn in_scope<T>(scope: Arc<RunScope>, work: impl Future<Output = T>) -> T {
     RUN_SCOPE.scope(scope, work).await
 }
 

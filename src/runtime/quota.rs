@@ -6,7 +6,7 @@ use super::limits::{
 use super::process::Processed;
 use super::settings::Settings;
 use crate::clock::later;
-use crate::executor::{Commits, ExecutorError, Outcome, Profile, Rate};
+use crate::executor::{CommitCounter, ExecutorError, Outcome, Profile, Rate};
 use crate::store::{FailureClass, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 pub(super) struct Quota {
     in_flight: usize,
     /// Counter of the executor's runs in flight that only wait for their commits. Other runs may start meanwhile.
-    commits: Arc<Commits>,
+    commits: Arc<CommitCounter>,
     bucket: Option<(Rate, TokenBucket)>,
     budget: RetryBudget,
     /// Number of the executor's retries postponed since its last admitted run.
@@ -45,7 +45,7 @@ pub(super) enum StartCapacity {
 }
 
 impl Quota {
-    pub(super) fn new(now: Instant, commits: Commits) -> Self {
+    pub(super) fn new(now: Instant, commits: CommitCounter) -> Self {
         Self {
             in_flight: 0,
             commits: Arc::new(commits),
@@ -92,7 +92,7 @@ impl Quota {
 
     /// Returns the counter of the executor's runs that only wait for their commit, or `None` if the executor runs one run at a time. Such
     /// an executor may rely on the response of the last run, so the next run starts after the commit.
-    pub(super) fn commits(&self, profile: &Profile, settings: Settings) -> Option<Arc<Commits>> {
+    pub(super) fn commits(&self, profile: &Profile, settings: Settings) -> Option<Arc<CommitCounter>> {
         let max_inflight = profile.max_inflight.unwrap_or(settings.max_inflight);
         (max_inflight.min(settings.concurrency) > 1).then(|| Arc::clone(&self.commits))
     }

@@ -5,7 +5,7 @@ use super::other_versions::OtherVersions;
 use super::page_size::PageSize;
 use super::wakes::WakeIndex;
 use crate::executor::{
-    Commits, LentStore, RunScope, SchemaHints, UniversalExecutor, Untaken, Waits,
+    CommitCounter, PendingClaim, RunScope, SchemaHints, SharedStoreState, UniversalExecutor, Waits,
 };
 use crate::model::Timestamp;
 use crate::store::{AddedLedger, BreadcrumbStore, RunLedger, RunRef, RunStore, StoreId};
@@ -157,17 +157,17 @@ impl StoreContext {
     /// Returns the scope of a claimed run: its lease, and access to the store's `wait_for` calls and ledger during the run.
     pub(super) fn scope(
         &self,
-        untaken: Untaken,
+        pending_claim: PendingClaim,
         permits: Arc<Semaphore>,
         permit: OwnedSemaphorePermit,
-        commits: Option<Arc<Commits>>,
+        commits: Option<Arc<CommitCounter>>,
     ) -> RunScope {
-        let lent = LentStore {
+        let lent = SharedStoreState {
             waits: Arc::clone(&self.waits),
             hints: Arc::clone(&self.hints),
             id: self.id.clone(),
         };
-        RunScope::new(lent, untaken, permits, permit, commits)
+        RunScope::new(lent, pending_claim, permits, permit, commits)
     }
 
     /// Notifies the scheduler of the store that executors have due runs to claim.

@@ -56,9 +56,9 @@ impl ExecutionContext {
         };
         async move {
             let (wait, scope) = wait?;
-            let lent = scope.lend_place();
+            let lent_permit = scope.lend_permit();
             let answered = wait.answered().await;
-            lent.take_back().await;
+            lent_permit.reacquire().await;
             answered.map_err(ContextError::Wait)
         }
     }

@@ -143,7 +143,7 @@ impl Scheduler {
             // The task was aborted because another claim of the run replaced its lease.
             (false, false) => report.errors += 1,
         });
-        started.scope.leave();
+        started.scope.release_permit();
         if panicked {
             let length = started.scope.lease().run.lease;
             self.queue_at(later(now, length), Arc::clone(&started.executor));

@@ -13,7 +13,7 @@ use super::quota::Quota;
 use super::shared::Shared;
 use super::store_context::StoreContext;
 use crate::clock::later;
-use crate::executor::Commits;
+use crate::executor::CommitCounter;
 use crate::store::{ClaimId, Lease, RunRef};
 use claim::Claiming;
 use foldhash::fast::RandomState;
@@ -250,7 +250,7 @@ impl Scheduler {
         self.quotas.entry(Arc::clone(executor)).or_insert_with(|| {
             let committing = Arc::clone(&self.committing);
             let commit_permits = Arc::clone(&self.shared.commit_permits);
-            Quota::new(Instant::now(), Commits::new(committing, commit_permits))
+            Quota::new(Instant::now(), CommitCounter::new(committing, commit_permits))
         })
     }
 }

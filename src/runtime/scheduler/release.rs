@@ -154,7 +154,7 @@ async fn release_of_tasks(
             Some(finished) = running.join_next_with_id() => {
                 let id = finished.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
                 if let Some(started) = started.remove(&id) {
-                    started.scope.leave();
+                    started.scope.release_permit();
                     let leases = started.leases().into_iter();
                     releasing.extend(leases.map(|lease| {
                         process::try_release(store_context, lease, ReleaseReason::Dropped)
@@ -175,7 +175,7 @@ impl StartedRun {
         let own = self.scope.lease();
         let is_free = !self.at_most_once || (self.scope.is_unused() && !own.may_have_executed);
         let own = is_free.then_some(own);
-        self.scope.leases_within().into_iter().chain(own).collect()
+        self.scope.nested_leases().into_iter().chain(own).collect()
     }
 
     /// Returns the leases to release after the ledger did not answer the heartbeats of a run. Each lease has the reason for its release.

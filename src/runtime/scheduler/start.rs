@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use crate::error::Chain;
-use crate::executor::{Execution, Outcome, RunScope, Untaken, is_suspect, under};
+use crate::executor::{Execution, Outcome, PendingClaim, RunScope, in_scope, is_suspect};
 use crate::runtime::limits::{Ticket, trigger_of};
 use crate::runtime::metrics;
 use crate::runtime::process::{self, Processed, ReleaseReason};
@@ -77,10 +77,10 @@ impl Scheduler {
         self.store_context.wakes.remove(&lease.run);
         let profile = member.executor.profile();
         let permits = Arc::clone(&self.shared.run_permits);
-        let untaken = Untaken { claimed, since };
+        let pending_claim = PendingClaim { claimed, since };
         let settings = self.shared.settings;
         let commits = self.quota(&id).commits(profile, settings);
-        let scope = self.store_context.scope(untaken, permits, permit, commits);
+        let scope = self.store_context.scope(pending_claim, permits, permit, commits);
         let scope = Arc::new(scope);
         let started = StartedRun {
             executor: Arc::clone(&id),
@@ -104,7 +104,7 @@ impl Scheduler {
                     process_or_release(shared, store, member, lease, attempts, Arc::clone(&scope));
                 // Boxed, because each wrapper would contain the future twice: as an argument, and as the future that it polls.
                 let work = Box::pin(work);
-                let work = Arc::clone(&self.shared).watched(Arc::clone(&id), under(scope, work));
+                let work = Arc::clone(&self.shared).watched(Arc::clone(&id), in_scope(scope, work));
                 self.running.spawn(work)
             }
             Err(moment) => {
@@ -139,7 +139,7 @@ async fn postpone(
 ) -> RunTaskResult {
     let unreleased =
         process::try_release(&store_context, lease, ReleaseReason::Postponed { delay }).await;
-    scope.leave();
+    scope.release_permit();
     RunTaskResult::NotStarted { unreleased }
 }
 
@@ -154,10 +154,10 @@ async fn process_or_release(
 ) -> RunTaskResult {
     let reason = match process::executor_for(&shared, member, &lease).await {
         Ok(Some(member)) => {
-            scope.begins();
+            scope.record_begin();
             let processed =
                 process::process(&store_context, &*member.executor, &lease, attempts).await;
-            scope.leave();
+            scope.release_permit();
             let mut unreleased = None;
             let never_began = matches!(
                 processed,
@@ -180,6 +180,6 @@ async fn process_or_release(
         }
     };
     let unreleased = process::try_release(&store_context, lease, reason).await;
-    scope.leave();
+    scope.release_permit();
     RunTaskResult::NotStarted { unreleased }
 }
