@@ -1,10 +1,10 @@
 //! Execution of a claimed run: assembles the context, then calls `execute` and `respond` while heartbeats extend the lease.
 
+use super::claimed_run::{ClaimedRun, store_error};
 use super::context::ExecutionContext;
 use super::error::ExecutorError;
 use super::handle::{CancelGuard, RunHandle, Terms};
-use super::held::{Held, store_error};
-use super::lease_requests::Holder;
+use super::lease_requests::LeaseHolder;
 use super::outcome::{Response, Suspension};
 use super::provenance::Stamp;
 use super::resumed::Resumed;
@@ -28,7 +28,7 @@ pub(super) enum Answer {
     Suspension(Box<Suspension>),
 }
 
-impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
+impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
     /// Assembles the run's context, and calls `execute` and `respond`, while heartbeats extend the lease. An error comes with a
     /// flag that is `true` if `execute` was called.
     pub(super) async fn answer(
@@ -43,7 +43,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             .await
             .map_err(|error| (error, false))?;
         let _cancelled_when_dropped = CancelGuard(Arc::clone(&handle));
-        let asking = Arc::clone(&handle);
+        let shared_handle = Arc::clone(&handle);
         let started = AtomicBool::new(false);
         let work = async {
             let context = self.executor.assemble_context(trigger).await?;
@@ -65,24 +65,27 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             }
         };
         let guarded = AssertUnwindSafe(work).catch_unwind();
-        let holder = Holder {
+        let holder = LeaseHolder {
             store: self.executor.store(),
             ledger: self.store.durable_ledger(),
             lease: &self.lease,
-            hints: asking.scope.as_ref().map(|scope| &*scope.store.hints),
-            patience: self.executor.profile().source_timeout,
+            hints: shared_handle
+                .scope
+                .as_ref()
+                .map(|scope| &*scope.store.hints),
+            read_timeout: self.executor.profile().source_timeout,
         };
-        let serve = self.serve(&asking, holder);
-        let answer = match self.kept().during(serve, guarded).await {
+        let serve = self.serve(&shared_handle, holder);
+        let answer = match self.held_lease().during(serve, guarded).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(panic)) => Err(ExecutorError::Panicked {
                 message: panic_message(&*panic),
             }),
-            Err(heartbeat::Lost) => Err(ExecutorError::LeaseLost {
+            Err(heartbeat::LeaseLost) => Err(ExecutorError::LeaseLost {
                 run: self.lease.run.clone(),
             }),
         };
-        if let Some(events) = &asking.turn_events
+        if let Some(events) = &shared_handle.turn_events
             && !matches!(answer, Err(ExecutorError::LeaseLost { .. }))
         {
             let lease = self.lease.run.lease;
@@ -92,8 +95,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     }
 
     /// Serves the requests of the run's execution context, and writes the events of the run's chat turn, until this future is dropped.
-    async fn serve(&self, handle: &RunHandle, holder: Holder<'_>) {
-        let serve = handle.asks.serve(holder);
+    async fn serve(&self, handle: &RunHandle, holder: LeaseHolder<'_>) {
+        let serve = handle.lease_requests.serve(holder);
         match &handle.turn_events {
             None => serve.await,
             // Turns are rare compared to other runs, so their future is boxed.
@@ -155,7 +158,7 @@ pub(super) async fn execute_and_respond<E: UniversalExecutor + ?Sized>(
     context: &ExecutionContext,
 ) -> Result<Response, ExecutorError> {
     let output = executor.execute(trigger, context).await;
-    let output = flat_enough(output.map_err(ExecutorError::Execute)?)?;
+    let output = check_depth(output.map_err(ExecutorError::Execute)?)?;
     let response = executor.respond(trigger, output).await;
     response.map_err(ExecutorError::Respond)
 }
@@ -174,12 +177,12 @@ fn answer_of(response: Result<Response, ExecutorError>) -> Result<Answer, Execut
 }
 
 /// Returns the output of `execute`, or an error if the output nests so deep that recursive code would overflow the stack.
-fn flat_enough(output: Value) -> Result<Value, ExecutorError> {
-    let Err(unfit) = size_within(&output, MAX_DEPTH) else {
+fn check_depth(output: Value) -> Result<Value, ExecutorError> {
+    let Err(too_deep) = size_within(&output, MAX_DEPTH) else {
         return Ok(output);
     };
     dismantle(output);
-    let reason = format!("the output of execute {unfit}");
+    let reason = format!("the output of execute {too_deep}");
     Err(ExecutorError::BadResponse { reason })
 }
 

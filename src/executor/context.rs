@@ -6,7 +6,7 @@ use super::bound::Share;
 use super::context_error::ContextError;
 use super::handle::RunHandle;
 #[cfg(feature = "workflows")]
-use super::inner::Inner;
+use super::inner::InnerRun;
 use super::resumed::Resumed;
 use super::sources::{MissingSource, Source};
 use super::turn_events::{Record, TurnEvents};
@@ -483,7 +483,7 @@ impl ExecutionContext {
     /// # let _ = watcher;
     /// ```
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.run().over()
+        self.run().ended()
     }
 
     /// Sends a part of the answer to the client that follows this turn of a [chat session](crate::client::Session).
@@ -614,7 +614,7 @@ impl ExecutionContext {
 
     /// Returns the execution context of a run within this run, without sources.
     #[cfg(feature = "workflows")]
-    pub(crate) fn inner(&self, trigger: Arc<Breadcrumb>, inner: Inner) -> Self {
+    pub(crate) fn inner(&self, trigger: Arc<Breadcrumb>, inner: InnerRun) -> Self {
         let run = self.run.get_or_init(|| Arc::new(RunHandle::detached(None)));
         let run = RunHandle::within(Arc::clone(run), inner);
         Self {

@@ -2,12 +2,12 @@
 
 use super::answer::panic_message;
 use super::bound::{Allowed, admit};
+use super::claimed_run::{ClaimedRun, FailedAttempt, store_error};
 use super::decide::{self, Attempt, Next};
 use super::error::ExecutorError;
-use super::held::{Broken, Held, store_error};
 use super::outcome::{Failure, Outcome};
 use super::provenance::Stamp;
-use super::versions::leave_unmatched;
+use super::versions::transfer_or_skip;
 use super::{Execution, Profile, UniversalExecutor, heartbeat};
 use crate::error::BoxError;
 use crate::error::Chain;
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 /// Error code in the dead letter of a run that used up its attempts because workers died or leases expired.
 pub(crate) const NEVER_ENDED: &str = "never_ended";
 
-impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
+impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
     /// Ends a run as skipped for a reason, and returns `outcome`.
     pub(super) async fn skip(
         &self,
@@ -49,19 +49,22 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         trigger: &Breadcrumb,
     ) -> Result<Outcome, ExecutorError> {
         let trigger = Some((kind, trigger));
-        let left = leave_unmatched(self.executor, self.store, &self.lease, trigger);
-        let left = self.in_time(left).await;
-        left.map_err(store_error("transfer the run to another version"))?;
+        let transfer = transfer_or_skip(self.executor, self.store, &self.lease, trigger);
+        let transfer = self.in_time(transfer).await;
+        transfer.map_err(store_error("transfer the run to another version"))?;
         Ok(Outcome::Unmatched)
     }
 
     /// Ends a run as failed after the error of an attempt, or releases the run for a retry.
-    pub(super) async fn end_or_retry(&self, broken: Broken) -> Result<Outcome, ExecutorError> {
-        let Broken {
+    pub(super) async fn end_or_retry(
+        &self,
+        failed_attempt: FailedAttempt,
+    ) -> Result<Outcome, ExecutorError> {
+        let FailedAttempt {
             error,
             started,
             trigger,
-        } = broken;
+        } = failed_attempt;
         // This worker no longer holds the lease: another worker has the run, or a later attempt writes the saved response.
         if is_released(&error) {
             return Err(error);
@@ -89,12 +92,14 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
                     let policy = self.executor.profile().retry;
                     let counts = self.attempt < policy.attempts;
                     let delay = policy.base;
-                    Err(self.give_back(error, now, delay, (counts, started)).await)
+                    Err(self
+                        .release_for_retry(error, now, delay, (counts, started))
+                        .await)
                 }
             },
-            Next::Retry { delay, counts } => {
-                Err(self.give_back(error, now, delay, (counts, started)).await)
-            }
+            Next::Retry { delay, counts } => Err(self
+                .release_for_retry(error, now, delay, (counts, started))
+                .await),
         }
     }
 
@@ -120,7 +125,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     /// Releases the lease of a run for a retry, and returns the error of the attempt for the caller.
     ///
     /// An at-most-once run that may have executed is not released: when its lease expires, the run fails with an unknown outcome.
-    async fn give_back(
+    async fn release_for_retry(
         &self,
         error: ExecutorError,
         now: Timestamp,
@@ -208,7 +213,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             Stamp::new(id, profile, trigger, &self.lineage)
         });
         if let Some(stamp) = &stamp {
-            letter.tags = few_tags(stamp);
+            letter.tags = inherited_tags(stamp);
             letter.creator = stamp.creator().into();
         }
         let mut writes = Vec::new();
@@ -217,7 +222,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         {
             writes = self.failure_response(trigger, &failure, stamp).await?;
         }
-        let written = self.bury(writes, letter).await?;
+        let written = self.commit_dead_letter(writes, letter).await?;
         log_dead_letter(&self.lease.run, class, code, &cause);
         Ok(Outcome::Failed { class, written })
     }
@@ -236,14 +241,14 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             response.unwrap_or_else(|_| Err(ExecutorError::Timeout { after }.into()))
         });
         let guarded = AssertUnwindSafe(respond).catch_unwind();
-        let response = match self.kept().during(pending(), guarded).await {
+        let response = match self.held_lease().during(pending(), guarded).await {
             Ok(Ok(Ok(response))) => response,
             Ok(Ok(Err(error))) => return Ok(self.without_response(&ExecutorError::Respond(error))),
             Ok(Err(panic)) => {
                 let message = panic_message(&*panic);
                 return Ok(self.without_response(&ExecutorError::Panicked { message }));
             }
-            Err(heartbeat::Lost) => {
+            Err(heartbeat::LeaseLost) => {
                 return Err(ExecutorError::LeaseLost {
                     run: self.lease.run.clone(),
                 });
@@ -268,7 +273,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
     }
 
     /// Commits the dead letter of a run and the failure response, or the dead letter alone if the response cannot be written.
-    async fn bury(
+    async fn commit_dead_letter(
         &self,
         writes: Vec<Write>,
         letter: DeadLetter,
@@ -282,7 +287,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let committed = match self.in_time(self.store.commit(together)).await {
             // The run has to end even if its failure response cannot be written. If the store is unavailable, the run is
             // retried instead, so that the requester also gets the response.
-            Err(error) if !alone && !is_passing(&error) => {
+            Err(error) if !alone && !is_transient(&error) => {
                 tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error),
                     "commit of a failure response failed, so the dead letter is committed without the response");
                 let alone = self.store.commit(commit(Vec::new(), letter));
@@ -334,7 +339,7 @@ fn has_lost_lease(error: &ExecutorError, run: &RunRef) -> bool {
 }
 
 /// Returns `true` if a commit failed because of the store or the lease, and not because of its data.
-fn is_passing(error: &StoreError) -> bool {
+fn is_transient(error: &StoreError) -> bool {
     matches!(
         error,
         StoreError::Unavailable { .. }
@@ -345,11 +350,13 @@ fn is_passing(error: &StoreError) -> bool {
 }
 
 /// Returns the session tags that a dead letter inherits: few and short tags, so that every dead letter can be stored.
-fn few_tags(stamp: &Stamp) -> Vec<String> {
-    const MOST: usize = 16;
-    const LONGEST: usize = 256;
-    let short = stamp.session_tags().filter(|tag| tag.len() <= LONGEST);
-    short.take(MOST).cloned().collect()
+fn inherited_tags(stamp: &Stamp) -> Vec<String> {
+    const MAX_INHERITED_TAGS: usize = 16;
+    const MAX_INHERITED_TAG_BYTES: usize = 256;
+    let short = stamp
+        .session_tags()
+        .filter(|tag| tag.len() <= MAX_INHERITED_TAG_BYTES);
+    short.take(MAX_INHERITED_TAGS).cloned().collect()
 }
 
 /// Returns a sentence with the reason for a failure that no attempt returned as an error, such as a crash loop.

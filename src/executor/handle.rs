@@ -2,12 +2,12 @@
 
 use super::context_error::ContextError;
 #[cfg(feature = "workflows")]
-use super::inner::Inner;
-use super::keep_state::KeepState;
-use super::lease_requests::Asks;
+use super::inner::InnerRun;
+use super::lease_requests::LeaseRequests;
 use super::provenance::Stamp;
 use super::resumed::Resumed;
 use super::runtime_context::RunScope;
+use super::state_storage::StateStorage;
 use super::turn_events::TurnEvents;
 use crate::clock;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
@@ -43,14 +43,14 @@ pub(super) struct RunHandle {
     pub(super) began: OnceLock<(Timestamp, Instant)>,
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,
-    pub(super) asks: Asks,
+    pub(super) lease_requests: LeaseRequests,
     /// The scope of the runtime that processes the run, or `None` outside a runtime.
     pub(super) scope: Option<Arc<RunScope>>,
     pub(super) key: OnceLock<String>,
     /// Events for the client of a chat turn, or `None` if the trigger is not a message of a chat session.
     pub(super) turn_events: Option<Arc<TurnEvents>>,
     /// The storage for the state of a run within a run, or `None` for an outer run.
-    pub(super) keeper: Option<Arc<dyn KeepState>>,
+    pub(super) state_storage: Option<Arc<dyn StateStorage>>,
     /// The outer run of a run within a run, or `None` for an outer run.
     pub(super) outer: Option<Arc<Self>>,
     /// If `true`, the trigger of the inner run contains text that a user wrote.
@@ -73,7 +73,7 @@ impl RunHandle {
 
     /// Creates the handle of a run within the run `outer`.
     #[cfg(feature = "workflows")]
-    pub(super) fn within(outer: Arc<Self>, inner: Inner) -> Self {
+    pub(super) fn within(outer: Arc<Self>, inner: InnerRun) -> Self {
         Self {
             terms: outer.terms.clone(),
             tenant: outer.tenant.clone(),
@@ -82,7 +82,7 @@ impl RunHandle {
             began: outer.began.clone(),
             scope: outer.scope.clone(),
             key: OnceLock::from(inner.key),
-            keeper: Some(inner.keeper),
+            state_storage: Some(inner.state_storage),
             outer: Some(outer),
             for_user: inner.for_user,
             ..Self::detached(inner.resumed)
@@ -106,14 +106,14 @@ impl RunHandle {
     }
 
     /// Returns a future that resolves when the run is over. For a run within a run, this is the end of the outer run.
-    pub(super) fn over(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let whole = self.outer.as_deref().unwrap_or(self);
-        whole.cancellation.wait()
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let outermost = self.outer.as_deref().unwrap_or(self);
+        outermost.cancellation.wait()
     }
 
     pub(super) async fn save(&self, state: Json) -> Result<(), ContextError> {
-        if let Some(keeper) = &self.keeper {
-            return keeper.keep(state).await;
+        if let Some(state_storage) = &self.state_storage {
+            return state_storage.save_state(state).await;
         }
         if !self.terms.as_ref().is_some_and(|terms| terms.in_ledger) {
             return Err(ContextError::Unsupported {
@@ -121,7 +121,7 @@ impl RunHandle {
                 reason: "the store has no run ledger, or the context belongs to no run",
             });
         }
-        self.asks.save(state).await
+        self.lease_requests.save(state).await
     }
 
     /// Returns the recorded writer of a breadcrumb's version, or `None` if the store does not record writers.
@@ -129,14 +129,17 @@ impl RunHandle {
         &self,
         found: &Breadcrumb,
     ) -> Result<Option<WrittenBy>, ContextError> {
-        let whole = self.outer.as_deref().unwrap_or(self);
-        whole.asks.written_by((found.id, found.version)).await
+        let outermost = self.outer.as_deref().unwrap_or(self);
+        outermost
+            .lease_requests
+            .written_by((found.id, found.version))
+            .await
     }
 
     /// Returns the breadcrumbs that the run wrote so far, or `None` if the store does not record writers.
     pub(super) async fn written(&self) -> Result<Option<HashSet<BreadcrumbId>>, ContextError> {
-        let whole = self.outer.as_deref().unwrap_or(self);
-        whole.asks.written().await
+        let outermost = self.outer.as_deref().unwrap_or(self);
+        outermost.lease_requests.written().await
     }
 
     /// Returns the hints of schemas, from the schema definitions in the run's store.
@@ -157,15 +160,15 @@ impl RunHandle {
         if schemas.is_empty() {
             return Ok(HintsOfSchemas::new());
         }
-        let whole = self.outer.as_deref().unwrap_or(self);
-        whole.asks.hints(schemas).await
+        let outermost = self.outer.as_deref().unwrap_or(self);
+        outermost.lease_requests.hints(schemas).await
     }
 }
 
 /// Signal to spawned tasks that the run is over. Allocates nothing until a task waits for the signal.
 #[derive(Debug, Default)]
 pub(super) struct Cancellation {
-    over: AtomicBool,
+    ended: AtomicBool,
     token: OnceLock<CancellationToken>,
 }
 
@@ -174,14 +177,14 @@ impl Cancellation {
     pub(super) fn wait(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let token = self.token.get_or_init(CancellationToken::new).clone();
         // `cancel` sets the flag before it reads the token, so either this load sees the flag or `cancel` sees the token.
-        if self.over.load(Ordering::SeqCst) {
+        if self.ended.load(Ordering::SeqCst) {
             token.cancel();
         }
         token.cancelled_owned()
     }
 
     fn cancel(&self) {
-        self.over.store(true, Ordering::SeqCst);
+        self.ended.store(true, Ordering::SeqCst);
         if let Some(token) = self.token.get() {
             token.cancel();
         }
@@ -196,6 +199,6 @@ pub(super) struct CancelGuard(pub(super) Arc<RunHandle>);
 impl Drop for CancelGuard {
     fn drop(&mut self) {
         self.0.cancellation.cancel();
-        self.0.asks.close();
+        self.0.lease_requests.close();
     }
 }

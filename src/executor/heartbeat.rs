@@ -9,25 +9,25 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// Error of a run whose lease is lost. A lease that cannot be extended in time counts as lost.
 #[derive(Debug)]
-pub(super) struct Lost;
+pub(super) struct LeaseLost;
 
 /// The lease of a run, with the last time at which this process held it for certain, by the monotonic clock of this process.
-pub(super) struct Kept<'l> {
+pub(super) struct HeldLease<'l> {
     ledger: &'l dyn RunLedger,
     lease: &'l Lease,
-    since: &'l Mutex<Instant>,
+    confirmed_at: &'l Mutex<Instant>,
 }
 
-impl<'l> Kept<'l> {
+impl<'l> HeldLease<'l> {
     pub(super) fn new(
         ledger: &'l dyn RunLedger,
         lease: &'l Lease,
-        since: &'l Mutex<Instant>,
+        confirmed_at: &'l Mutex<Instant>,
     ) -> Self {
         Self {
             ledger,
             lease,
-            since,
+            confirmed_at,
         }
     }
 
@@ -39,28 +39,28 @@ impl<'l> Kept<'l> {
         &self,
         serve: impl Future<Output = ()>,
         work: impl Future<Output = T>,
-    ) -> Result<T, Lost> {
+    ) -> Result<T, LeaseLost> {
         tokio::select! {
             biased;
             done = work => Ok(done),
             lost = self.beat() => Err(lost),
-            () = serve => Err(Lost),
+            () = serve => Err(LeaseLost),
         }
     }
 
-    async fn beat(&self) -> Lost {
+    async fn beat(&self) -> LeaseLost {
         let length = self.lease.run.lease.max(Duration::from_millis(6));
         loop {
-            let given_up = later(self.since(), length / 6 * 5);
-            sleep_until(later(Instant::now(), length / 3).min(given_up)).await;
-            let asked = Instant::now();
-            if asked >= given_up {
-                return Lost;
+            let expiry = later(self.confirmed_at(), length / 6 * 5);
+            sleep_until(later(Instant::now(), length / 3).min(expiry)).await;
+            let sent_at = Instant::now();
+            if sent_at >= expiry {
+                return LeaseLost;
             }
             let beat = self.ledger.heartbeat(std::slice::from_ref(self.lease));
-            match timeout_at(given_up, beat).await {
-                Ok(Ok(lost)) if lost.is_empty() => self.keep_since(asked),
-                Ok(Ok(_)) | Err(_) => return Lost,
+            match timeout_at(expiry, beat).await {
+                Ok(Ok(lost)) if lost.is_empty() => self.set_confirmed_at(sent_at),
+                Ok(Ok(_)) | Err(_) => return LeaseLost,
                 Ok(Err(error)) => {
                     tracing::warn!(run = %self.lease.run, code = error.code(), error = %Chain(&error),
                         "heartbeat that extends the lease of a run failed, will retry");
@@ -69,11 +69,17 @@ impl<'l> Kept<'l> {
         }
     }
 
-    fn since(&self) -> Instant {
-        *self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    fn confirmed_at(&self) -> Instant {
+        *self
+            .confirmed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep_since(&self, moment: Instant) {
-        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = moment;
+    fn set_confirmed_at(&self, moment: Instant) {
+        *self
+            .confirmed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = moment;
     }
 }

@@ -1,18 +1,18 @@
 //! Runs within a run: an inner run has its own trigger, key and state, and the lease, clock and stamp of the outer run.
 
-use super::keep_state::KeepState;
 use super::resumed::Resumed;
+use super::state_storage::StateStorage;
 use std::sync::Arc;
 
 /// Properties of a run within a run that differ from the outer run.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct InnerRun {
     /// The idempotency key of the inner run for external calls. It starts with the key of the outer run.
     pub(crate) key: String,
     /// The saved state that the inner run resumes with.
     pub(crate) resumed: Option<Resumed>,
     /// Saves the state of the inner run as part of the outer run's state.
-    pub(crate) keeper: Arc<dyn KeepState>,
+    pub(crate) state_storage: Arc<dyn StateStorage>,
     /// If `true`, the trigger of the inner run contains text of the user whose message the outer run answers.
     pub(crate) for_user: bool,
 }

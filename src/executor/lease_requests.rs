@@ -13,40 +13,40 @@ use tokio::sync::{Notify, oneshot};
 
 /// The pending requests of an execution context to the holder of the run's lease.
 #[derive(Debug, Default)]
-pub(super) struct Asks {
-    queue: Mutex<Queue>,
+pub(super) struct LeaseRequests {
+    queue: Mutex<RequestQueue>,
     added: Notify,
 }
 
 #[derive(Debug)]
-enum Queue {
-    Open(Vec<Ask>),
+enum RequestQueue {
+    Open(Vec<LeaseRequest>),
     /// The state after the end of the run: further requests of its execution context are refused.
     Closed,
 }
 
-impl Default for Queue {
+impl Default for RequestQueue {
     fn default() -> Self {
         Self::Open(Vec::new())
     }
 }
 
-type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 #[derive(Debug)]
-enum Ask {
+enum LeaseRequest {
     /// Request to save a state of the run.
-    Save(Json, Answer<()>),
+    Save(Json, Reply<()>),
     /// Request for the hints of schemas, from the schema definitions in the store.
-    Hints(Vec<String>, Answer<HintsOfSchemas>),
+    Hints(Vec<String>, Reply<HintsOfSchemas>),
     /// Request for the recorded writer of a version of a breadcrumb.
-    WrittenBy((BreadcrumbId, u64), Answer<Option<WrittenBy>>),
+    WrittenBy((BreadcrumbId, u64), Reply<Option<WrittenBy>>),
     /// Request for the breadcrumbs that the run wrote so far.
-    Written(Answer<Option<HashSet<BreadcrumbId>>>),
+    Written(Reply<Option<HashSet<BreadcrumbId>>>),
 }
 
 /// The holder of a run's lease, with the store and the ledger of the run.
-pub(super) struct Holder<'h> {
+pub(super) struct LeaseHolder<'h> {
     pub(super) store: &'h dyn BreadcrumbStore,
     /// The run ledger, or `None` if the ledger is only in the memory of this process.
     pub(super) ledger: Option<&'h dyn RunLedger>,
@@ -54,23 +54,25 @@ pub(super) struct Holder<'h> {
     /// Cache of schema hints in the runtime that processes the run, or `None` outside a runtime.
     pub(super) hints: Option<&'h SchemaHints>,
     /// Timeout of a store read for a request from an execution context.
-    pub(super) patience: Duration,
+    pub(super) read_timeout: Duration,
 }
 
-impl Asks {
+impl LeaseRequests {
     /// Maximum number of pending requests of one execution context.
-    const MOST: usize = 64;
+    const MAX_PENDING: usize = 64;
 
     /// Asks the lease holder to save a state of the run.
     pub(super) async fn save(&self, state: Json) -> Result<(), ContextError> {
-        let saved = self.ask("save", |answer| Ask::Save(state, answer)).await?;
+        let saved = self
+            .request("save", |answer| LeaseRequest::Save(state, answer))
+            .await?;
         saved.map_err(|error| ContextError::of_store("save the state of the run", error))
     }
 
     /// Asks the lease holder for the hints of schemas, and returns them.
     pub(super) async fn hints(&self, schemas: Vec<String>) -> Result<HintsOfSchemas, ContextError> {
-        let ask = |answer| Ask::Hints(schemas, answer);
-        let found = self.ask("for_model", ask).await?;
+        let request = |answer| LeaseRequest::Hints(schemas, answer);
+        let found = self.request("for_model", request).await?;
         found.map_err(|error| ContextError::of_store(READ_HINTS, error))
     }
 
@@ -79,80 +81,80 @@ impl Asks {
         &self,
         version: (BreadcrumbId, u64),
     ) -> Result<Option<WrittenBy>, ContextError> {
-        let ask = |answer| Ask::WrittenBy(version, answer);
-        let found = self.ask("written_by", ask).await?;
+        let request = |answer| LeaseRequest::WrittenBy(version, answer);
+        let found = self.request("written_by", request).await?;
         found.map_err(|error| ContextError::of_store("read the writer of a breadcrumb", error))
     }
 
     /// Returns the breadcrumbs that the run wrote so far, or `None` if the store does not record writers.
     pub(super) async fn written(&self) -> Result<Option<HashSet<BreadcrumbId>>, ContextError> {
-        let found = self.ask("written", Ask::Written).await?;
+        let found = self.request("written", LeaseRequest::Written).await?;
         found.map_err(|error| ContextError::of_store("read the writer of a breadcrumb", error))
     }
 
-    async fn ask<T>(
+    async fn request<T>(
         &self,
         operation: &'static str,
-        ask: impl FnOnce(Answer<T>) -> Ask,
+        request: impl FnOnce(Reply<T>) -> LeaseRequest,
     ) -> Result<Result<T, StoreError>, ContextError> {
         let refused = |reason| ContextError::Unsupported { operation, reason };
-        const OVER: &str = "the run has ended";
+        const RUN_ENDED: &str = "the run has ended";
         let (answer, answered) = oneshot::channel();
         match &mut *self.queue() {
-            Queue::Open(asks) if asks.len() >= Self::MOST => {
+            RequestQueue::Open(requests) if requests.len() >= Self::MAX_PENDING => {
                 return Err(refused(
                     "64 requests of this run are pending already; await some of them first",
                 ));
             }
-            Queue::Open(asks) => asks.push(ask(answer)),
-            Queue::Closed => return Err(refused(OVER)),
+            RequestQueue::Open(requests) => requests.push(request(answer)),
+            RequestQueue::Closed => return Err(refused(RUN_ENDED)),
         }
         self.added.notify_one();
-        answered.await.map_err(|_| refused(OVER))
+        answered.await.map_err(|_| refused(RUN_ENDED))
     }
 
     /// Serves the requests of the execution context until this future is dropped.
-    pub(super) async fn serve(&self, holder: Holder<'_>) {
+    pub(super) async fn serve(&self, holder: LeaseHolder<'_>) {
         loop {
             self.added.notified().await;
-            for ask in self.take() {
+            for request in self.take() {
                 // Requests are rare. Boxing their future keeps the future of the common path small.
-                Box::pin(holder.answer(ask)).await;
+                Box::pin(holder.answer(request)).await;
             }
         }
     }
 
     /// Refuses further requests of the execution context, and fails the pending ones.
     pub(super) fn close(&self) {
-        let waiting = std::mem::replace(&mut *self.queue(), Queue::Closed);
+        let waiting = std::mem::replace(&mut *self.queue(), RequestQueue::Closed);
         drop(waiting);
     }
 
-    fn take(&self) -> Vec<Ask> {
+    fn take(&self) -> Vec<LeaseRequest> {
         match &mut *self.queue() {
-            Queue::Open(asks) => std::mem::take(asks),
-            Queue::Closed => Vec::new(),
+            RequestQueue::Open(requests) => std::mem::take(requests),
+            RequestQueue::Closed => Vec::new(),
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, RequestQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Holder<'_> {
+impl LeaseHolder<'_> {
     async fn written_by(
         &self,
         version: (BreadcrumbId, u64),
     ) -> Result<Option<WrittenBy>, StoreError> {
-        match self.records() {
+        match self.writer_ledger() {
             Some(ledger) => Ok(ledger.written_by(&[version]).await?.pop()),
             None => Ok(None),
         }
     }
 
     async fn written(&self) -> Result<Option<HashSet<BreadcrumbId>>, StoreError> {
-        let Some(ledger) = self.records() else {
+        let Some(ledger) = self.writer_ledger() else {
             return Ok(None);
         };
         let run = &self.lease.run;
@@ -165,33 +167,33 @@ impl Holder<'_> {
     }
 
     /// Returns the run ledger if it records the writer of each breadcrumb version.
-    fn records(&self) -> Option<&dyn RunLedger> {
+    fn writer_ledger(&self) -> Option<&dyn RunLedger> {
         self.ledger.filter(|_| self.store.capabilities().lineage)
     }
 
     /// Answers a request of the execution context. A state is saved even if the requesting future was dropped meanwhile.
-    async fn answer(&self, ask: Ask) {
-        match ask {
-            Ask::Save(state, answer) => {
+    async fn answer(&self, request: LeaseRequest) {
+        match request {
+            LeaseRequest::Save(state, answer) => {
                 // Without a ledger the request fails, because its answer is dropped. Contexts of such runs send no save requests.
                 if let Some(ledger) = self.ledger {
                     drop(answer.send(ledger.save(self.lease, state).await));
                 }
             }
-            Ask::Hints(schemas, answer) => {
+            LeaseRequest::Hints(schemas, answer) => {
                 let found = schema_hints::find(self.hints, self.store, schemas);
-                let found = within(self.patience, found).await;
-                let late = || timed_out(self.patience);
+                let found = within(self.read_timeout, found).await;
+                let late = || timed_out(self.read_timeout);
                 drop(answer.send(found.unwrap_or_else(|| Err(late()))));
             }
-            Ask::WrittenBy(version, answer) => {
-                let found = within(self.patience, self.written_by(version)).await;
-                let late = || timed_out(self.patience);
+            LeaseRequest::WrittenBy(version, answer) => {
+                let found = within(self.read_timeout, self.written_by(version)).await;
+                let late = || timed_out(self.read_timeout);
                 drop(answer.send(found.unwrap_or_else(|| Err(late()))));
             }
-            Ask::Written(answer) => {
-                let found = within(self.patience, self.written()).await;
-                let late = || timed_out(self.patience);
+            LeaseRequest::Written(answer) => {
+                let found = within(self.read_timeout, self.written()).await;
+                let late = || timed_out(self.read_timeout);
                 drop(answer.send(found.unwrap_or_else(|| Err(late()))));
             }
         }

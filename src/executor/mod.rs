@@ -61,23 +61,23 @@
 //! ```
 
 mod answer;
+mod answer_check;
 mod assemble;
 mod bound;
 mod check;
+mod claimed_run;
 mod closure;
 mod context;
 mod context_error;
 mod decide;
-mod earlier;
+mod earlier_response;
 mod error;
 mod finalize;
 mod for_model;
 mod handle;
 mod heartbeat;
-mod held;
 #[cfg(feature = "workflows")]
 mod inner;
-mod keep_state;
 mod lease_requests;
 mod ordering;
 mod outcome;
@@ -90,7 +90,7 @@ mod resumed;
 mod run;
 mod runtime_context;
 mod sources;
-mod standing;
+mod state_storage;
 mod store_timeout;
 mod turn_events;
 mod versions;
@@ -124,6 +124,7 @@ pub use waits::WaitError;
 pub use withheld::{HintsOf, WithheldBy};
 
 pub(crate) use crate::store::schema_hints::SchemaHints;
+pub(crate) use answer_check::{QUESTION, SentRequest, is_changed, may_answer};
 #[cfg(feature = "agents")]
 pub(crate) use bound::Share;
 pub(crate) use check::check_id;
@@ -132,9 +133,7 @@ pub(crate) use closure::check_roles;
 pub(crate) use decide::is_suspect;
 pub(crate) use finalize::{NEVER_ENDED, log_dead_letter, never_ended};
 #[cfg(feature = "workflows")]
-pub(crate) use inner::Inner;
-#[cfg(feature = "workflows")]
-pub(crate) use keep_state::KeepState;
+pub(crate) use inner::InnerRun;
 pub(crate) use ordering::{ordering_key, session_of_turn};
 #[cfg(feature = "agents")]
 pub(crate) use pages::Pages;
@@ -142,11 +141,12 @@ pub(crate) use run::give_up;
 pub(crate) use runtime_context::{
     CommitCounter, PendingClaim, RunScope, SharedStoreState, in_scope,
 };
-pub(crate) use standing::{Asked, QUESTION, is_changed, may_be_for};
+#[cfg(feature = "workflows")]
+pub(crate) use state_storage::StateStorage;
 pub(crate) use turn_events::{Record, Segment, turn_segments_tag, turn_tag};
 #[cfg(feature = "agents")]
 pub(crate) use turn_events::{TurnEvents, is_turn_of};
-pub(crate) use versions::leave_unmatched;
+pub(crate) use versions::transfer_or_skip;
 pub(crate) use waits::Waits;
 #[cfg(feature = "workloads")]
 pub(crate) use words::DATA_TAG;

@@ -3,10 +3,10 @@
 use super::UniversalExecutor;
 use super::answer::Answer;
 use super::bound::{Allowed, admit};
+use super::claimed_run::{ClaimedRun, FailedAttempt, store_error};
 use super::decide::{self, Refusal, Start};
-use super::earlier::with_written;
+use super::earlier_response::with_written;
 use super::error::ExecutorError;
-use super::held::{Broken, Held, store_error};
 use super::ordering::{is_ordered, key_of, ordering_key};
 use super::outcome::{Outcome, Suspension};
 use super::provenance::{Stamp, claimed_lineage, claims_to_be_from};
@@ -60,8 +60,8 @@ async fn claim_and_run<E: UniversalExecutor + ?Sized>(
     event: &Event,
 ) -> Result<Outcome, ExecutorError> {
     let added = AddedLedger::default();
-    match claimed(executor, added.with(executor.store()), event).await? {
-        Ok(held) => held.process(event).await,
+    match claim_or_take(executor, added.with(executor.store()), event).await? {
+        Ok(claimed_run) => claimed_run.process(event).await,
         Err(outcome) => Ok(outcome),
     }
 }
@@ -73,20 +73,20 @@ pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
     event: &Event,
 ) -> Result<Outcome, ExecutorError> {
     let added = AddedLedger::default();
-    match claimed(executor, added.with(executor.store()), event).await? {
-        Ok(held) => held.give_up(event).await,
+    match claim_or_take(executor, added.with(executor.store()), event).await? {
+        Ok(claimed_run) => claimed_run.give_up(event).await,
         Err(outcome) => Ok(outcome),
     }
 }
 
 /// Returns the run of an event that a runtime claimed already, or claims the run. Returns the outcome if the run needs no work.
-async fn claimed<'e, E: UniversalExecutor + ?Sized>(
+async fn claim_or_take<'e, E: UniversalExecutor + ?Sized>(
     executor: &'e E,
     store: RunStore<'e>,
     event: &Event,
-) -> Result<Result<Held<'e, E>, Outcome>, ExecutorError> {
-    let (mut claim, since) = match taken(executor, event) {
-        Some(pending_claim) => begin(store, pending_claim).await?,
+) -> Result<Result<ClaimedRun<'e, E>, Outcome>, ExecutorError> {
+    let (mut claim, since) = match take_claimed(executor, event) {
+        Some(pending_claim) => begin_attempt(store, pending_claim).await?,
         None => claim(executor, store, event).await?,
     };
     if !store.is_durable() {
@@ -94,11 +94,14 @@ async fn claimed<'e, E: UniversalExecutor + ?Sized>(
         // Boxed, because the search is rare and would enlarge the future of each run.
         claim = Box::pin(with_written(executor.store(), &run, claim)).await;
     }
-    Ok(Held::from_claim(executor, store, claim, since))
+    Ok(ClaimedRun::from_claim(executor, store, claim, since))
 }
 
 /// Takes the run that a runtime claimed for the current task, if the run belongs to this executor and event.
-fn taken<E: UniversalExecutor + ?Sized>(executor: &E, event: &Event) -> Option<PendingClaim> {
+fn take_claimed<E: UniversalExecutor + ?Sized>(
+    executor: &E,
+    event: &Event,
+) -> Option<PendingClaim> {
     runtime_context::scope()?.take(executor.id(), event, executor.store())
 }
 
@@ -109,14 +112,14 @@ async fn claim<E: UniversalExecutor + ?Sized>(
     event: &Event,
 ) -> Result<(Claim, Instant), ExecutorError> {
     let run = RunRef::of(executor.id(), event).lasting(executor.profile().lease);
-    let run = in_order(executor, event, run).await?;
+    let run = with_ordering_key(executor, event, run).await?;
     let since = Instant::now();
     let claim = in_time(run.lease, store.claim(&run, None)).await;
     Ok((claim.map_err(store_error("claim the run"))?, since))
 }
 
 /// Begins the attempt of a claimed run. Returns the claim, and the time since which the lease is known to hold.
-async fn begin(
+async fn begin_attempt(
     store: RunStore<'_>,
     PendingClaim { claimed, mut since }: PendingClaim,
 ) -> Result<(Claim, Instant), ExecutorError> {
@@ -138,7 +141,7 @@ async fn begin(
 }
 
 /// Adds the ordering key to a run that is to be claimed. A run that a runtime enqueued is unchanged: its key is in the ledger.
-async fn in_order<E: UniversalExecutor + ?Sized>(
+async fn with_ordering_key<E: UniversalExecutor + ?Sized>(
     executor: &E,
     event: &Event,
     run: RunRef,
@@ -151,12 +154,12 @@ async fn in_order<E: UniversalExecutor + ?Sized>(
     Ok(run.ordered_by(key.map_err(store_error("read the trigger"))?))
 }
 
-impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
+impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
     async fn process(mut self, event: &Event) -> Result<Outcome, ExecutorError> {
         match self.run(event).await {
             Ok(outcome) => Ok(outcome),
             // Failures are rare. Boxing their future keeps the future of the common path small.
-            Err(broken) => Box::pin(self.end_or_retry(broken)).await,
+            Err(failed_attempt) => Box::pin(self.end_or_retry(failed_attempt)).await,
         }
     }
 
@@ -166,7 +169,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         Box::pin(self.never_ended(trigger)).await
     }
 
-    async fn run(&mut self, event: &Event) -> Result<Outcome, Broken> {
+    async fn run(&mut self, event: &Event) -> Result<Outcome, FailedAttempt> {
         let executor = self.executor;
         if self.is_own {
             return Ok(Box::pin(self.skip("own", Outcome::OwnBreadcrumb)).await?);
@@ -184,7 +187,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             return Ok(Box::pin(self.unmatched(kind, &trigger)).await?);
         };
         if trigger.version > event.version
-            && let Some(outcome) = Box::pin(self.move_on_to(&trigger)).await?
+            && let Some(outcome) = Box::pin(self.replace_with_newer(&trigger)).await?
         {
             return Ok(outcome);
         }
@@ -194,7 +197,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             }
             self.lineage = claimed_lineage(&trigger);
         }
-        self.say_where_it_comes_from();
+        self.record_lineage_in_span();
         if let Some(refusal) = self.refusal(&trigger) {
             return Ok(Box::pin(self.refuse(refusal, &trigger)).await?);
         }
@@ -203,15 +206,15 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         let id = Arc::clone(&self.lease.run.executor);
         let stamp = Stamp::new(id, executor.profile(), &trigger, &self.lineage);
         let stamp = Arc::new(stamp);
-        let broken = |(error, started)| Broken {
+        let failed_attempt = |(error, started)| FailedAttempt {
             error,
             started,
             trigger: Some(Arc::clone(&trigger)),
         };
         let events = TurnEvents::of(&trigger, &self.lease, self.attempt).map(Arc::new);
         let answer = self.answer(&trigger, alias, &stamp, events.clone()).await;
-        let outcome = self.record(answer.map_err(broken)?, &stamp).await;
-        let outcome = outcome.map_err(|error| broken((error, true)))?;
+        let outcome = self.record(answer.map_err(failed_attempt)?, &stamp).await;
+        let outcome = outcome.map_err(|error| failed_attempt((error, true)))?;
         if let (Some(events), Outcome::Suspended { .. }) = (&events, &outcome) {
             Box::pin(events.settle(executor.store())).await;
         }
@@ -224,20 +227,20 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
         &mut self,
         event: &Event,
     ) -> Result<Option<(EventKind, Arc<Breadcrumb>)>, ExecutorError> {
-        let at_hand = self.trigger.take();
-        if let Some(found) = at_hand.filter(|found| found.version >= event.version) {
-            return Ok(Some((kind_of_living(event, &found), found)));
+        let of_claim = self.trigger.take();
+        if let Some(found) = of_claim.filter(|found| found.version >= event.version) {
+            return Ok(Some((kind_of_existing(event, &found), found)));
         }
         let store = self.executor.store();
         // A store without read-your-writes may not find the breadcrumb that it announced yet, so the read is retried for half of
         // the lease.
-        let patience = self.lease.run.lease / 2;
-        const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+        let max_wait = self.lease.run.lease / 2;
+        const MAX_PAUSE: Duration = Duration::from_secs(5);
         let mut pause = Duration::from_millis(100);
         loop {
             match self.in_time(store.get(event.breadcrumb_id)).await {
                 Ok(found) if found.version >= event.version => {
-                    return Ok(Some((kind_of_living(event, &found), found)));
+                    return Ok(Some((kind_of_existing(event, &found), found)));
                 }
                 Ok(found) => {
                     return Err(ExecutorError::StaleRead {
@@ -252,21 +255,24 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
                 }
                 Err(StoreError::NotFound { .. })
                     if store.capabilities().reads_own_writes
-                        || self.claimed.elapsed() + pause > patience =>
+                        || self.claimed.elapsed() + pause > max_wait =>
                 {
                     return Ok(None);
                 }
                 Err(StoreError::NotFound { .. }) => sleep(pause).await,
                 Err(error) => return Err(store_error("read the trigger")(error)),
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
     /// Replaces this run with the run of a newer version of its trigger. This run ends as superseded.
     ///
     /// Returns the outcome if the newer run needs no work here, or `None` if its lease is now held.
-    async fn move_on_to(&mut self, trigger: &Breadcrumb) -> Result<Option<Outcome>, ExecutorError> {
+    async fn replace_with_newer(
+        &mut self,
+        trigger: &Breadcrumb,
+    ) -> Result<Option<Outcome>, ExecutorError> {
         let key = key_of(self.executor, trigger);
         let newer = RunRef::of(self.executor.id(), &Event::updated(trigger))
             .lasting(self.lease.run.lease)
@@ -283,8 +289,8 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
             return Ok(Some(Outcome::Superseded));
         }
         match Self::from_claim(self.executor, self.store, claim, since) {
-            Ok(held) => {
-                *self = held;
+            Ok(claimed_run) => {
+                *self = claimed_run;
                 Ok(None)
             }
             Err(outcome) => Ok(Some(outcome)),
@@ -293,7 +299,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
 
     /// Records the run's correlation ID, hops and attempt in the current tracing span. Runs of one chain share the correlation ID, in all
     /// processes.
-    fn say_where_it_comes_from(&self) {
+    fn record_lineage_in_span(&self) {
         tracing::Span::current()
             .record("correlation_id", &*self.lineage.correlation_id)
             .record("hops", self.lineage.hops)
@@ -385,7 +391,7 @@ impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
 
 /// Returns the event kind for the routing of a breadcrumb that still exists. If the event wrongly reports a deletion, the kind is `Created`
 /// or `Updated`.
-fn kind_of_living(event: &Event, found: &Breadcrumb) -> EventKind {
+fn kind_of_existing(event: &Event, found: &Breadcrumb) -> EventKind {
     match event.effective_kind() {
         EventKind::Deleted if found.version > 1 => EventKind::Updated,
         EventKind::Deleted => EventKind::Created,

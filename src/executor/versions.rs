@@ -53,7 +53,7 @@ fn decide<'w>(
 ///
 /// `store` is the store of the handle that holds the lease. `trigger` is the current version of the trigger with its kind of
 /// event, or `None` if the trigger no longer exists.
-pub(crate) async fn leave_unmatched<E: UniversalExecutor + ?Sized>(
+pub(crate) async fn transfer_or_skip<E: UniversalExecutor + ?Sized>(
     executor: &E,
     store: RunStore<'_>,
     lease: &Lease,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// Returns the worker that receives a run whose trigger matches the version `wide` but not the version `own`.
-    fn taken_by<'w>(
+    fn receiver_of<'w>(
         workers: &'w [Worker],
         own: &Subscriptions,
         wide: &Subscriptions,
@@ -164,8 +164,8 @@ mod tests {
             worker("own", &own, 100, 100),
         ];
 
-        assert_eq!(taken_by(&workers, &own, &wide), Some("runs"));
-        assert_eq!(taken_by(&workers[..1], &own, &wide), Some("stopped"));
+        assert_eq!(receiver_of(&workers, &own, &wide), Some("runs"));
+        assert_eq!(receiver_of(&workers[..1], &own, &wide), Some("stopped"));
     }
 
     #[test]
@@ -175,8 +175,8 @@ mod tests {
         let mut elsewhere = worker("elsewhere", &wide, 100, 100);
         elsewhere.record.executors[0].id = "tool".into();
 
-        assert_eq!(taken_by(&[other, elsewhere], &own, &wide), None);
-        assert_eq!(taken_by(&[], &own, &wide), None);
+        assert_eq!(receiver_of(&[other, elsewhere], &own, &wide), None);
+        assert_eq!(receiver_of(&[], &own, &wide), None);
     }
 
     #[test]
@@ -186,6 +186,6 @@ mod tests {
         newer.record.executors[0].subscriptions = Json::from(serde_json::json!([{"role": "seer"}]));
         newer.record.executors[0].version = "newer".into();
 
-        assert_eq!(taken_by(&[newer], &own, &wide), Some("newer"));
+        assert_eq!(receiver_of(&[newer], &own, &wide), Some("newer"));
     }
 }

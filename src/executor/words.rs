@@ -27,7 +27,7 @@ impl ExecutionContext {
     /// [`ContextError::Store`] if the store cannot read its records.
     pub(crate) async fn is_from_user(&self) -> Result<bool, ContextError> {
         let run = self.run();
-        if run.keeper.is_some() {
+        if run.state_storage.is_some() {
             return Ok(run.for_user);
         }
         if let Some(known) = run.from_user.get() {

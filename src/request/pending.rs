@@ -2,7 +2,7 @@
 
 use super::human::QuestionSchema;
 use super::{Reply, agents, answers_to, human};
-use crate::executor::Asked;
+use crate::executor::SentRequest;
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Json, Selector, Timestamp, request_tag};
 use crate::tool::{self, People, ToolExecutor};
@@ -85,7 +85,7 @@ impl<'r> Pending<'r> {
 
     /// Returns the error answer that the run receives after the timeout of its request.
     pub(crate) fn timeout_answer(self) -> Answer {
-        let code = match self.asked().of_person {
+        let code = match self.sent_request().of_person {
             true => "expired",
             false => "timeout",
         };
@@ -107,9 +107,9 @@ impl<'r> Pending<'r> {
 
     /// Returns the schema name and the ID of the request. `ExecutionContext::accepts` compares them with the store's records to check an
     /// answer.
-    pub(crate) fn asked(self) -> Asked<'r> {
+    pub(crate) fn sent_request(self) -> SentRequest<'r> {
         let (schema, _) = self.schemas();
-        Asked {
+        SentRequest {
             schema,
             request_id: self.request_id,
             of_person: schema == human::REQUEST,

@@ -6,8 +6,8 @@ use super::store_context::StoreContext;
 use super::timeouts::with_timeout;
 use crate::error::{Chain, Retry};
 use crate::executor::{
-    ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up, leave_unmatched,
-    log_dead_letter, never_ended,
+    ExecutorError, NEVER_ENDED, Outcome, UniversalExecutor, give_up, log_dead_letter, never_ended,
+    transfer_or_skip,
 };
 use crate::model::{BreadcrumbId, Event, EventKind, Route, Timestamp};
 use crate::store::{Commit, DeadLetter, FailureClass, Lease, RunEnd, RunLedger, StoreError};
@@ -124,7 +124,7 @@ async fn transfer_or_skip(
     };
     let trigger = trigger.as_deref();
     let trigger = trigger.map(|trigger| (kind_of(lease, trigger.version), trigger));
-    leave_unmatched(executor, store_context.runs(), lease, trigger).await
+    transfer_or_skip(executor, store_context.runs(), lease, trigger).await
 }
 
 /// Returns the kind of event that enqueued a run.

@@ -3,7 +3,7 @@ use super::settings::{ServedBy, with_settings};
 use super::{RetrySafety, Tool, ToolContext, ToolSettings, wire};
 use crate::clock::later;
 use crate::error::BoxError;
-use crate::executor::{Asked, ContextError, WaitError};
+use crate::executor::{ContextError, SentRequest, WaitError};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Order, Selector, request_tag};
 use crate::store::{Query, Write};
@@ -212,13 +212,13 @@ impl RemoteCall<'_> {
         if answer_in(&response.context).is_none() {
             return Ok(None);
         }
-        let asked = Asked {
+        let sent_request = SentRequest {
             schema: wire::REQUEST,
             request_id: self.id,
             of_person: false,
         };
         let (context, store) = (self.context.context(), self.context.store());
-        if !context.accepts(response, asked, store).await? {
+        if !context.accepts(response, sent_request, store).await? {
             return Ok(None);
         }
         let answer = match context.shown(response, store).await {

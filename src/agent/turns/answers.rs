@@ -263,7 +263,7 @@ async fn find_reply(
             continue;
         }
         let store = &*agent.store;
-        let asked = wait.pending().asked();
+        let asked = wait.pending().sent_request();
         if !human::questions::accepts(context, found, asked, store).await? {
             continue;
         }

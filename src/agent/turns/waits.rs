@@ -116,7 +116,7 @@ impl Wait {
         let pending = self.pending();
         // A late answer of a tool or an agent still counts, because its work is done.
         let until = answer_deadline(self.until, correlation_id.is_some());
-        if pending.asked().of_person && found.updated_at > until {
+        if pending.sent_request().of_person && found.updated_at > until {
             return None;
         }
         pending.reply(found, shown, correlation_id)

@@ -2,7 +2,7 @@
 
 use super::{QuestionTerms, REQUEST};
 use crate::error::BoxError;
-use crate::executor::{Asked, ExecutionContext};
+use crate::executor::{ExecutionContext, SentRequest};
 use crate::model::{Breadcrumb, Selector, request_tag};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
@@ -40,16 +40,16 @@ pub(crate) async fn with_id(
 pub(crate) async fn accepts(
     context: &ExecutionContext,
     answer: &Breadcrumb,
-    asked: Asked<'_>,
+    sent_request: SentRequest<'_>,
     store: &dyn BreadcrumbStore,
 ) -> Result<bool, BoxError> {
-    if !context.accepts(answer, asked, store).await? {
+    if !context.accepts(answer, sent_request, store).await? {
         return Ok(false);
     }
-    if !asked.of_person || context.correlation_id().is_some() {
+    if !sent_request.of_person || context.correlation_id().is_some() {
         return Ok(true);
     }
-    let questions = with_id(store, asked.request_id).await?;
+    let questions = with_id(store, sent_request.request_id).await?;
     let newest = questions.last();
     Ok(newest.is_none_or(|(_, terms)| terms.is_before(answer)))
 }
@@ -67,12 +67,14 @@ mod tests {
         let trigger = NewBreadcrumb::new("go.v1");
         let trigger = trigger.first_version(BreadcrumbId::NIL, Timestamp::UNIX_EPOCH);
         let context = ExecutionContext::for_trigger(trigger);
-        let asked = Asked {
+        let sent_request = SentRequest {
             schema: REQUEST,
             request_id: "q-1",
             of_person: true,
         };
-        accepts(&context, answer, asked, store).await.unwrap()
+        accepts(&context, answer, sent_request, store)
+            .await
+            .unwrap()
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::schema::{QuestionSchema, has_fit_answer};
 use super::{Change, decision};
-use crate::executor::{is_changed, may_be_for};
+use crate::executor::{is_changed, may_answer};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Timestamp};
 use crate::request::Reply;
 use crate::tool::{Approval, NeededApproval, People};
@@ -92,7 +92,7 @@ impl QuestionTerms {
             Some(Reply::Approved(None)) => true,
             Some(Reply::Answer(_)) => has_fit_answer(context, self.schema.as_ref()),
         };
-        is_allowed && !is_changed(answer) && may_be_for(context, self.breadcrumb)
+        is_allowed && !is_changed(answer) && may_answer(context, self.breadcrumb)
     }
 
     /// Returns `true` if an answer to the question [counts](Self::counts) and was written before the question expired, by the store's
@@ -105,7 +105,7 @@ impl QuestionTerms {
     /// Returns `true` if an answer was written after the question, by the store's clock, and names no other question.
     #[cfg(feature = "agents")]
     pub(crate) fn is_before(&self, answer: &Breadcrumb) -> bool {
-        answer.updated_at >= self.asked_at && may_be_for(&answer.context, self.breadcrumb)
+        answer.updated_at >= self.asked_at && may_answer(&answer.context, self.breadcrumb)
     }
 
     /// Checks a person's answer against the JSON Schema in the question.

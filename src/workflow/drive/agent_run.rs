@@ -12,7 +12,7 @@ use super::step::{Step, StepResult};
 use super::yielding::wait_for_all;
 use crate::agent::{AgentExecutor, provider_session_in};
 use crate::error::{BoxError, permanent};
-use crate::executor::{Inner, KeepState, Resumed, Suspension, UniversalExecutor as _};
+use crate::executor::{InnerRun, Resumed, StateStorage, Suspension, UniversalExecutor as _};
 use crate::model::{
     Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, REQUEST_TAG, Selector, request_tag,
 };
@@ -83,7 +83,7 @@ impl Step<'_> {
                 self.assembly
                     .agent(&agent_state.agent, Some(listener), conversations, compactor);
             let agent = agent.map_err(permanent)?;
-            let keeper: Arc<dyn KeepState> = Arc::new(AgentStateSaver {
+            let state_storage: Arc<dyn StateStorage> = Arc::new(AgentStateSaver {
                 agents: self.agents.clone(),
                 key: key.clone(),
                 saver: self.saver.clone(),
@@ -94,7 +94,7 @@ impl Step<'_> {
             let mut with = None;
             loop {
                 let (fed, answer): (Option<String>, _) = with.take().unzip();
-                let turn = self.turn(&agent, &trigger, &key, &keeper, answer, for_user);
+                let turn = self.turn(&agent, &trigger, &key, &state_storage, answer, for_user);
                 let suspension = match turn.await {
                     Ok(output) => {
                         let of = (&*key, &path, &agent_state.input);
@@ -159,7 +159,7 @@ impl Step<'_> {
         agent: &AgentExecutor,
         trigger: &Arc<Breadcrumb>,
         key: &str,
-        keeper: &Arc<dyn KeepState>,
+        state_storage: &Arc<dyn StateStorage>,
         with: Option<Arc<Breadcrumb>>,
         for_user: bool,
     ) -> Result<Value, BoxError> {
@@ -168,10 +168,10 @@ impl Step<'_> {
             .get(key)
             .and_then(|agent_state| agent_state.state);
         let resumed = state.map(|state| Resumed { state, with });
-        let inner = Inner {
+        let inner = InnerRun {
             key: self.key_of(key),
             resumed,
-            keeper: Arc::clone(keeper),
+            state_storage: Arc::clone(state_storage),
             for_user,
         };
         let context = self.context.inner(Arc::clone(trigger), inner);

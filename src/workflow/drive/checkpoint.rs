@@ -5,7 +5,7 @@ use super::model_tap::Listener;
 use super::step_breadcrumbs::{EndedBreadcrumbs, StepBreadcrumbs};
 use super::waiting::Wait;
 use crate::agent::compaction::Compactor;
-use crate::executor::{ContextError, KeepState};
+use crate::executor::{ContextError, StateStorage};
 use crate::model::{BreadcrumbId, Json, Timestamp, size_within};
 use crate::workflow::expression::DEPTH;
 use crate::workflow::{Progress, StepPath};
@@ -226,8 +226,8 @@ pub(super) struct AgentStateSaver {
 }
 
 #[async_trait]
-impl KeepState for AgentStateSaver {
-    async fn keep(&self, state: Json) -> Result<(), ContextError> {
+impl StateStorage for AgentStateSaver {
+    async fn save_state(&self, state: Json) -> Result<(), ContextError> {
         self.agents.set_state(&self.key, state);
         self.saver.save().await?;
         if let Some((compactor, listener)) = &self.compaction

@@ -195,7 +195,7 @@ impl Drive<'_> {
     /// for a tool has no end by the store's clock, because the wait ends by the machine's clock.
     fn with_store_deadline(&self, wait: &Wait, task: &StepTask) -> Wait {
         let is_run = self.context.correlation_id().is_some();
-        let of_person = |pending: Pending<'_>| pending.asked().of_person;
+        let of_person = |pending: Pending<'_>| pending.sent_request().of_person;
         let until = match is_run || wait.pending(task).is_some_and(of_person) {
             true => answer_deadline(wait.until, is_run),
             false => Timestamp::from_micros(i64::MAX),

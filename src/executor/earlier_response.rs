@@ -1,8 +1,8 @@
 //! Search for responses that earlier processes wrote. It is needed on a store whose run ledger is only in the memory of this process.
 
 use super::UniversalExecutor;
+use super::claimed_run::{ClaimedRun, store_error};
 use super::error::ExecutorError;
-use super::held::{Held, store_error};
 use super::outcome::Outcome;
 use super::store_timeout::in_time;
 use crate::clock::wall_micros;
@@ -39,18 +39,18 @@ async fn search(
     limit: Duration,
 ) -> Result<Option<Claim>, ExecutorError> {
     /// Maximum number of breadcrumbs that the search for the response of a run reads.
-    const MOST: usize = 100;
+    const MAX_READ: usize = 100;
     if !store.capabilities().run_keys {
         return Ok(None);
     }
     let tag = run_tag(&run.key(store.tenant(), 0));
-    let query = Query::new(Selector::any().all_tags([tag])).limit(MOST);
+    let query = Query::new(Selector::any().all_tags([tag])).limit(MAX_READ);
     let found = in_time(limit, store.search(&query)).await;
     let found = found.map_err(store_error("search for an earlier response"))?;
     Ok(finished_run(&found))
 }
 
-impl<E: UniversalExecutor + ?Sized> Held<'_, E> {
+impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
     /// Ends the run without executing it if the store has its response already. Returns `None` if the run has to be executed.
     ///
     /// The search costs a request, so it is omitted if an earlier response is impossible.

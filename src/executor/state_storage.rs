@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Storage for the state of a run within a run, as part of the outer run's state.
 #[async_trait]
-pub(crate) trait KeepState: fmt::Debug + Send + Sync {
+pub(crate) trait StateStorage: fmt::Debug + Send + Sync {
     /// Saves the state of the inner run. Resolves when the state is stored.
-    async fn keep(&self, state: Json) -> Result<(), ContextError>;
+    async fn save_state(&self, state: Json) -> Result<(), ContextError>;
 }

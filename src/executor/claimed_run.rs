@@ -2,7 +2,7 @@
 
 use super::UniversalExecutor;
 use super::error::ExecutorError;
-use super::heartbeat::Kept;
+use super::heartbeat::HeldLease;
 use super::outcome::Outcome;
 use super::runtime_context;
 use crate::clock::within;
@@ -16,7 +16,7 @@ pub(super) fn store_error(operation: &'static str) -> impl FnOnce(StoreError) ->
 }
 
 /// A claimed run, with its executor, its store and its lease.
-pub(super) struct Held<'e, E: ?Sized> {
+pub(super) struct ClaimedRun<'e, E: ?Sized> {
     pub(super) executor: &'e E,
     pub(super) store: RunStore<'e>,
     pub(super) lease: Lease,
@@ -25,7 +25,7 @@ pub(super) struct Held<'e, E: ?Sized> {
     pub(super) saved: Option<Saved>,
     pub(super) claimed: Instant,
     /// Last time at which this process held the lease of the run for certain.
-    kept: Mutex<Instant>,
+    confirmed_at: Mutex<Instant>,
     /// If `true`, the executor of the run itself wrote the trigger.
     pub(super) is_own: bool,
     /// The trigger that the claim of the run returned, if any. `None` after `read_trigger` has taken the trigger.
@@ -33,14 +33,14 @@ pub(super) struct Held<'e, E: ?Sized> {
 }
 
 /// Failure of a run whose lease this process still holds.
-pub(super) struct Broken {
+pub(super) struct FailedAttempt {
     pub(super) error: ExecutorError,
     /// If `true`, the failed attempt had called `execute`.
     pub(super) started: bool,
     pub(super) trigger: Option<Arc<Breadcrumb>>,
 }
 
-impl From<ExecutorError> for Broken {
+impl From<ExecutorError> for FailedAttempt {
     fn from(error: ExecutorError) -> Self {
         Self {
             error,
@@ -50,7 +50,7 @@ impl From<ExecutorError> for Broken {
     }
 }
 
-impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
+impl<'e, E: UniversalExecutor + ?Sized> ClaimedRun<'e, E> {
     pub(super) fn from_claim(
         executor: &'e E,
         store: RunStore<'e>,
@@ -77,7 +77,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
                     lineage,
                     saved: state,
                     claimed: Instant::now(),
-                    kept: Mutex::new(since),
+                    confirmed_at: Mutex::new(since),
                     is_own,
                     trigger,
                 })
@@ -100,9 +100,12 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
         &self,
         answer: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let since = *self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let holds = (self.lease.run.lease / 6 * 5).saturating_sub(since.elapsed());
-        within(holds, answer).await.unwrap_or_else(|| {
+        let since = *self
+            .confirmed_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let remaining = (self.lease.run.lease / 6 * 5).saturating_sub(since.elapsed());
+        within(remaining, answer).await.unwrap_or_else(|| {
             Err(StoreError::LeaseLost {
                 run: self.lease.run.clone(),
             })
@@ -110,7 +113,7 @@ impl<'e, E: UniversalExecutor + ?Sized> Held<'e, E> {
     }
 
     /// Returns the lease of the run for heartbeats, with the last time at which this process held it for certain.
-    pub(super) fn kept(&self) -> Kept<'_> {
-        Kept::new(self.store.ledger(), &self.lease, &self.kept)
+    pub(super) fn held_lease(&self) -> HeldLease<'_> {
+        HeldLease::new(self.store.ledger(), &self.lease, &self.confirmed_at)
     }
 }

@@ -16,7 +16,7 @@ use crate::store::{BreadcrumbStore, StoreError, WrittenBy};
 pub(crate) const QUESTION: &str = "question";
 
 /// Returns `true` unless an answer names the breadcrumb of another question. Two runs can write the same request ID.
-pub(crate) fn may_be_for(answer: &Json, question: BreadcrumbId) -> bool {
+pub(crate) fn may_answer(answer: &Json, question: BreadcrumbId) -> bool {
     let named = answer.get(QUESTION);
     named.is_none_or(|named| named.as_str() == Some(&*question.to_string()))
 }
@@ -30,7 +30,7 @@ pub(crate) const fn is_changed(answer: &Breadcrumb) -> bool {
 
 /// Schema and request ID of a run's request. The request has this ID in its context and in a tag.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct SentRequest<'a> {
     pub(crate) schema: &'static str,
     pub(crate) request_id: &'a str,
     /// If `true`, only a person may answer the request.
@@ -44,7 +44,7 @@ impl ExecutionContext {
         self.stamp().map(Stamp::correlation_id)
     }
 
-    /// Returns `true` if this run accepts an answer to its request `asked`. The run refuses an answer to another run's request or to a
+    /// Returns `true` if this run accepts an answer to its request `sent_request`. The run refuses an answer to another run's request or to a
     /// changed request, and a person's answer that an executor wrote.
     ///
     /// Outside a run, every answer is accepted, except a [changed](is_changed) answer of a person.
@@ -54,30 +54,30 @@ impl ExecutionContext {
     pub(crate) async fn accepts(
         &self,
         answer: &Breadcrumb,
-        asked: Asked<'_>,
+        sent_request: SentRequest<'_>,
         store: &dyn BreadcrumbStore,
     ) -> Result<bool, BoxError> {
-        let standing = self.stamp().map(|stamp| Standing {
+        let check = self.stamp().map(|stamp| AnswerCheck {
             run: self.run(),
             stamp,
-            asked,
+            sent_request,
             store,
         });
-        let refusal = match standing {
-            _ if asked.of_person && planted("payload-approval") => None,
-            _ if asked.of_person && is_changed(answer) => {
+        let refusal = match check {
+            _ if sent_request.of_person && planted("payload-approval") => None,
+            _ if sent_request.of_person && is_changed(answer) => {
                 Some("the answer was changed after it was written")
             }
-            Some(standing) if asked.of_person => standing.of_decision(answer).await?,
-            Some(standing) => standing.of_answer(answer).await?,
+            Some(check) if sent_request.of_person => check.check_decision(answer).await?,
+            Some(check) => check.check_answer(answer).await?,
             None => None,
         };
         if let Some(reason) = refusal {
             tracing::warn!(
                 answer = %answer.id,
                 version = answer.version,
-                schema = asked.schema,
-                request_id = asked.request_id,
+                schema = sent_request.schema,
+                request_id = sent_request.request_id,
                 reason,
                 "an answer does not count, so the run ignores the answer and continues to wait"
             );
@@ -93,22 +93,22 @@ impl ExecutionContext {
 }
 
 /// Check of one answer to a request of a run.
-struct Standing<'a> {
+struct AnswerCheck<'a> {
     run: &'a RunHandle,
     stamp: &'a Stamp,
-    asked: Asked<'a>,
+    sent_request: SentRequest<'a>,
     store: &'a dyn BreadcrumbStore,
 }
 
 /// Reason why an answer to a run's request does not count, or `None` if it counts.
-type Refusal = Option<&'static str>;
+type Objection = Option<&'static str>;
 
-impl Standing<'_> {
+impl AnswerCheck<'_> {
     /// Checks an answer of a tool or an agent to a request of this run.
     ///
     /// The answer of an executor counts only if its trigger is the unchanged request of this run. An answer from outside has no
     /// trigger and counts: the permission to write its schema is the permission to answer.
-    async fn of_answer(&self, answer: &Breadcrumb) -> Result<Refusal, BoxError> {
+    async fn check_answer(&self, answer: &Breadcrumb) -> Result<Objection, BoxError> {
         if !has_trigger(answer) {
             return Ok(None);
         }
@@ -134,7 +134,7 @@ impl Standing<'_> {
     ///
     /// If the answer names the breadcrumb of its question, the breadcrumb must be the question of this run, because other executors
     /// can write questions with the same request ID.
-    async fn of_decision(&self, answer: &Breadcrumb) -> Result<Refusal, BoxError> {
+    async fn check_decision(&self, answer: &Breadcrumb) -> Result<Objection, BoxError> {
         match self.run.written_by(answer).await? {
             Some(WrittenBy::Outside) | None => {}
             Some(WrittenBy::Executor(_)) => {
@@ -142,13 +142,13 @@ impl Standing<'_> {
             }
             Some(WrittenBy::Unknown) => return Ok(Some("the answer changed while it was read")),
         }
-        let tag = request_tag(self.asked.request_id);
-        let questions = Selector::schema(self.asked.schema).all_tags([tag]);
+        let tag = request_tag(self.sent_request.request_id);
+        let questions = Selector::schema(self.sent_request.schema).all_tags([tag]);
         // Copies of a question must not hide the question.
         let mut pages = Pages::new(self.store, questions);
         while let Some(page) = pages.next().await? {
             for question in &page {
-                let is_for = may_be_for(&answer.context, question.id);
+                let is_for = may_answer(&answer.context, question.id);
                 if is_for && self.is_own_request(question).await? {
                     return Ok(None);
                 }
@@ -165,9 +165,9 @@ impl Standing<'_> {
     /// Returns `true` if a breadcrumb is the unchanged request of this run. If the store records no writers, the `creator` of the
     /// request decides.
     async fn is_own_request(&self, found: &Breadcrumb) -> Result<bool, ContextError> {
-        let is_asked = found.schema_name.as_deref() == Some(self.asked.schema)
-            && found.context.text("requestId") == Some(self.asked.request_id);
-        if !is_asked || found.version != 1 || !self.stamp.is_of_run(found) {
+        let is_same_request = found.schema_name.as_deref() == Some(self.sent_request.schema)
+            && found.context.text("requestId") == Some(self.sent_request.request_id);
+        if !is_same_request || found.version != 1 || !self.stamp.is_of_run(found) {
             return Ok(false);
         }
         Ok(match self.run.written_by(found).await? {
