@@ -416,7 +416,7 @@ impl AgentExecutor {
             true if shown.trigger().schema_name.as_deref() == Some(agents::REQUEST) => {
                 shown.take_request("prompt")
             }
-            true => shown.take_words(),
+            true => shown.take_user_text(),
             false => None,
         };
         let render = || match &self.fence_key {

@@ -4,7 +4,7 @@ use super::AgentExecutor;
 use super::action::{Action, MAX_TAGS, PermittedWrite, Rules};
 use crate::clock;
 use crate::error::BoxError;
-use crate::executor::{Pages, Response};
+use crate::executor::{PagedSearch, Response};
 use crate::model::{
     Breadcrumb, BreadcrumbId, NewBreadcrumb, REQUEST_TAG, Selector, Timestamp, request_tag,
 };
@@ -129,7 +129,7 @@ impl AgentExecutor {
             return Ok(false);
         };
         let requests = Selector::schema(ToolExecutor::REQUEST).all_tags([request_tag(id)]);
-        let mut pages = Pages::new(&*self.store, requests);
+        let mut pages = PagedSearch::new(&*self.store, requests);
         while let Some(page) = pages.next().await? {
             for request in &page {
                 if self.has_written(request).await? {

@@ -3,7 +3,7 @@
 use super::{AgentExecutor, ChatMessage};
 use crate::error::BoxError;
 use crate::executor::{
-    CHAT_MESSAGE, ContextError, ExecutionContext, is_turn_of, turn_tag, words_of,
+    CHAT_MESSAGE, ContextError, ExecutionContext, is_turn_of, turn_tag, user_text_of,
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Json, SESSION_TAG, Selector};
 use crate::request::agents;
@@ -113,7 +113,7 @@ impl AgentExecutor {
                 continue;
             };
             let answer_text = agents::answer_text(&answer_context);
-            let user_message = match words_of(&message_context) {
+            let user_message = match user_text_of(&message_context) {
                 Some(words) if !is_data => ChatMessage::user(words),
                 Some(_) | None => ChatMessage::data(message_context),
             };

@@ -5,7 +5,7 @@
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
 use super::handle::RunHandle;
-use super::pages::Pages;
+use super::pages::PagedSearch;
 use super::provenance::{Stamp, trigger_of};
 use crate::bugs::planted;
 use crate::error::BoxError;
@@ -44,7 +44,7 @@ impl ExecutionContext {
         self.stamp().map(Stamp::correlation_id)
     }
 
-    /// Returns `true` if this run accepts an answer to its request `sent_request`. The run refuses an answer to another run's request or to a
+    /// Returns `true` if this run accepts an answer to its request. The run refuses an answer to another run's request or to a
     /// changed request, and a person's answer that an executor wrote.
     ///
     /// Outside a run, every answer is accepted, except a [changed](is_changed) answer of a person.
@@ -145,7 +145,7 @@ impl AnswerCheck<'_> {
         let tag = request_tag(self.sent_request.request_id);
         let questions = Selector::schema(self.sent_request.schema).all_tags([tag]);
         // Copies of a question must not hide the question.
-        let mut pages = Pages::new(self.store, questions);
+        let mut pages = PagedSearch::new(self.store, questions);
         while let Some(page) = pages.next().await? {
             for question in &page {
                 let is_for = may_answer(&answer.context, question.id);

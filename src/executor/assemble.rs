@@ -68,19 +68,19 @@ pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
         }
     });
     let fetched = join_all(fetches).await;
-    let mut parts = Parts {
+    let mut assembled = AssembledSources {
         sources: Vec::with_capacity(fetched.len()),
         missing: Vec::new(),
     };
     for (subscription, fetched) in subscriptions.sources().zip(fetched) {
-        parts.add(subscription, fetched, executor.id())?;
+        assembled.add(subscription, fetched, executor.id())?;
     }
-    parts.fit(trigger, executor.profile().context_bytes)?;
+    assembled.limit_size(trigger, executor.profile().context_bytes)?;
     Ok(ExecutionContext::new(
         Arc::clone(trigger),
         alias(executor, trigger),
-        parts.sources,
-        parts.missing,
+        assembled.sources,
+        assembled.missing,
     ))
 }
 
@@ -100,12 +100,12 @@ fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> O
 }
 
 /// Fetched and missing sources of a run's context while the context is assembled.
-struct Parts {
+struct AssembledSources {
     sources: Vec<Source>,
     missing: Vec<MissingSource>,
 }
 
-impl Parts {
+impl AssembledSources {
     fn add(
         &mut self,
         subscription: &Subscription,
@@ -160,7 +160,7 @@ impl Parts {
 
     /// Omits items of optional context sources until the context fits its maximum size. Items of the lowest priority are omitted first, and
     /// the oldest items first within a priority.
-    fn fit(&mut self, trigger: &Breadcrumb, limit: usize) -> Result<(), ExecutorError> {
+    fn limit_size(&mut self, trigger: &Breadcrumb, limit: usize) -> Result<(), ExecutorError> {
         let size = |source: &Source| {
             source
                 .items
@@ -186,32 +186,32 @@ impl Parts {
         Ok(())
     }
 
-    /// Fills `room` bytes of a context with items of the optional sources, and omits the items that do not fit. Items of a higher
+    /// Fills `free_bytes` bytes of a context with items of the optional sources, and omits the items that do not fit. Items of a higher
     /// priority come first, so a flood of one source cannot displace a source of a higher priority. Within a priority, newer items
     /// come first. An item that does not fit takes no space from the items after it.
-    fn omit(&mut self, mut room: usize) {
+    fn omit(&mut self, mut free_bytes: usize) {
         let optional = self.sources.iter().enumerate();
         let optional = optional.filter(|(_, source)| !source.required);
         let mut ranked: Vec<_> = optional
             .flat_map(|(at, source)| {
                 let items = source.items.iter().enumerate();
-                items.map(move |(place, item)| {
+                items.map(move |(index, item)| {
                     let rank = (source.priority, item.order_key());
-                    (rank, at, place, item.context.size())
+                    (rank, at, index, item.context.size())
                 })
             })
             .collect();
         ranked.sort_by_key(|(rank, ..)| *rank);
-        let mut dropped: BTreeMap<usize, Dropped> = BTreeMap::new();
-        for (_, at, place, size) in ranked.into_iter().rev() {
-            match room.checked_sub(size) {
-                Some(rest) => room = rest,
-                None => dropped.entry(at).or_default().add(place, size),
+        let mut dropped: BTreeMap<usize, OmittedItems> = BTreeMap::new();
+        for (_, at, index, size) in ranked.into_iter().rev() {
+            match free_bytes.checked_sub(size) {
+                Some(remaining) => free_bytes = remaining,
+                None => dropped.entry(at).or_default().add(index, size),
             }
         }
         for (at, dropped) in dropped {
             if let Some(source) = self.sources.get_mut(at) {
-                self.missing.push(dropped.leave_out_of(source));
+                self.missing.push(dropped.remove_from(source));
             }
         }
     }
@@ -219,35 +219,35 @@ impl Parts {
 
 /// The items of one context source that are omitted because the context is too large.
 #[derive(Default)]
-struct Dropped {
-    places: HashSet<usize>,
+struct OmittedItems {
+    indexes: HashSet<usize>,
     bytes: usize,
 }
 
-impl Dropped {
-    fn add(&mut self, place: usize, size: usize) {
-        self.places.insert(place);
+impl OmittedItems {
+    fn add(&mut self, index: usize, size: usize) {
+        self.indexes.insert(index);
         self.bytes = self.bytes.saturating_add(size);
     }
 
-    fn leave_out_of(&self, source: &mut Source) -> MissingSource {
-        self.keep_others(&mut source.items);
-        self.keep_others(&mut source.scores);
+    fn remove_from(&self, source: &mut Source) -> MissingSource {
+        self.retain_others(&mut source.items);
+        self.retain_others(&mut source.scores);
         MissingSource {
             key: source.key.clone(),
             reason: MissingReason::TooLarge {
-                items: self.places.len(),
+                items: self.indexes.len(),
                 bytes: self.bytes,
             },
         }
     }
 
-    fn keep_others<T>(&self, items: &mut Vec<T>) {
-        let mut places = 0..;
+    fn retain_others<T>(&self, items: &mut Vec<T>) {
+        let mut indexes = 0..;
         items.retain(|_| {
-            places
+            indexes
                 .next()
-                .is_none_or(|place| !self.places.contains(&place))
+                .is_none_or(|index| !self.indexes.contains(&index))
         });
     }
 }
@@ -282,7 +282,7 @@ pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
     }
     match subscription.fetch.method {
         // Boxed, because vector fetches are rare and would enlarge the future of every fetch.
-        Method::Vector => Box::pin(near_to(executor, query, trigger, &subscription.fetch)).await,
+        Method::Vector => Box::pin(similar_to(executor, query, trigger, &subscription.fetch)).await,
         Method::EventData | Method::Latest | Method::Recent => {
             newest(executor.store(), query, subscription.fetch.order).await
         }
@@ -290,7 +290,7 @@ pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
 }
 
 /// Returns the breadcrumbs whose text is most similar to the search query of a trigger.
-async fn near_to<E: UniversalExecutor + ?Sized>(
+async fn similar_to<E: UniversalExecutor + ?Sized>(
     executor: &E,
     query: Query,
     trigger: &Breadcrumb,
@@ -304,7 +304,7 @@ async fn near_to<E: UniversalExecutor + ?Sized>(
         });
     };
     let text = executor.search_query(&shown);
-    nearest(executor.store(), query, text, fetch).await
+    vector_fetch(executor.store(), query, text, fetch).await
 }
 
 /// Applies the trigger's hints, and returns the trigger with the resulting context. Returns `None` if the hints cannot be applied. An
@@ -321,7 +321,7 @@ async fn shown(
     }))
 }
 
-async fn nearest(
+async fn vector_fetch(
     store: &dyn BreadcrumbStore,
     query: Query,
     text: String,
@@ -337,18 +337,20 @@ async fn nearest(
         min_score.is_none_or(|least| found.score.is_none_or(|score| score >= least))
     };
     let found = scored.len();
-    let mut kept: Vec<Scored> = scored
+    let mut selected: Vec<Scored> = scored
         .into_iter()
         .filter(|found| query.query.selects(&found.breadcrumb) && near(found))
         .collect();
-    let dropped = found - kept.len();
-    let short = dropped > 0 && kept.len() < limit;
-    kept.truncate(limit);
+    let dropped = found - selected.len();
+    let short = dropped > 0 && selected.len() < limit;
+    selected.truncate(limit);
     if fetch.order == Order::OldestFirst {
-        kept.reverse();
+        selected.reverse();
     }
-    let kept = kept.into_iter();
-    let (items, scores) = kept.map(|found| (found.breadcrumb, found.score)).unzip();
+    let selected = selected.into_iter();
+    let (items, scores) = selected
+        .map(|found| (found.breadcrumb, found.score))
+        .unzip();
     Ok(Fetched {
         items,
         scores,
@@ -394,7 +396,7 @@ async fn newest(
 }
 
 /// Returns the text in a breadcrumb's context: the field `message`, else the field `content`, else the JSON of the whole context.
-pub(super) fn own_text(breadcrumb: &Breadcrumb) -> String {
+pub(super) fn message_text(breadcrumb: &Breadcrumb) -> String {
     let text = ["message", "content"]
         .into_iter()
         .find_map(|field| breadcrumb.context.get(field)?.as_str());

@@ -23,21 +23,21 @@ use std::sync::Arc;
         reason = "agents create one of the variants, and flows the other one"
     )
 )]
-pub(crate) enum Share {
+pub(crate) enum WriteRestriction {
     /// The part of the run may write only these schemas.
     Listed(Arc<[String]>),
     /// The part of the run may write all schemas except reserved ones, such as requests and answers. Only the run itself writes these.
     Unreserved,
 }
 
-impl Share {
+impl WriteRestriction {
     fn refusal(&self, schema: Option<&str>) -> Option<String> {
         match self {
             Self::Listed(listed) => not_listed(listed, schema),
             Self::Unreserved => {
-                let is_kept_back =
+                let is_reserved =
                     |schema: &&str| is_reserved_schema(schema) || is_answer_schema(schema);
-                let schema = schema.filter(is_kept_back)?;
+                let schema = schema.filter(is_reserved)?;
                 Some(format!(
                     "of schema {schema:?}, which is reserved for the run itself, so its tools may not write it; use another schema"
                 ))
@@ -48,28 +48,28 @@ impl Share {
 
 /// The schemas that one write of a run may have. The executor limits them, and so does the part of the run that writes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Allowed<'a> {
+pub(super) struct AllowedSchemas<'a> {
     /// Schemas that the executor may write, or `None` for all schemas.
     pub(super) executor: Option<&'a [String]>,
     /// Schemas that the part of the run may write, or `None` if only the executor limits the schemas.
-    pub(super) share: Option<&'a Share>,
+    pub(super) restriction: Option<&'a WriteRestriction>,
 }
 
-impl<'a> Allowed<'a> {
+impl<'a> AllowedSchemas<'a> {
     pub(super) fn by(profile: &'a Profile) -> Self {
         Self {
             executor: profile.responds_with.as_deref(),
-            share: None,
+            restriction: None,
         }
     }
 
     fn is_unlimited(self) -> bool {
-        self.executor.is_none() && self.share.is_none()
+        self.executor.is_none() && self.restriction.is_none()
     }
 
     fn refusal(self, schema: Option<&str>) -> Option<String> {
         let executor = self.executor.and_then(|listed| not_listed(listed, schema));
-        executor.or_else(|| self.share?.refusal(schema))
+        executor.or_else(|| self.restriction?.refusal(schema))
     }
 }
 
@@ -92,7 +92,7 @@ fn not_listed(listed: &[String], schema: Option<&str>) -> Option<String> {
 pub(super) async fn admit(
     writes: Vec<Write>,
     stamp: Option<&Stamp>,
-    allowed: Allowed<'_>,
+    allowed: AllowedSchemas<'_>,
     store: &dyn BreadcrumbStore,
 ) -> Result<Result<Vec<Write>, String>, StoreError> {
     let mut admitted = Vec::with_capacity(writes.len());
@@ -120,19 +120,19 @@ pub(super) async fn admit(
 /// deleted breadcrumb are both allowed.
 async fn refusal(
     write: &Write,
-    allowed: Allowed<'_>,
+    allowed: AllowedSchemas<'_>,
     store: &dyn BreadcrumbStore,
 ) -> Result<Option<String>, StoreError> {
     if allowed.is_unlimited() {
         return Ok(None);
     }
-    let (id, made) = match write {
+    let (id, new_schema) = match write {
         Write::Create(new) => return Ok(allowed.refusal(new.schema_name.as_deref())),
         Write::Update { id, patch, .. } => (*id, patch.schema_name.as_deref()),
         Write::Delete { id, .. } => (*id, None),
     };
-    if made.is_some()
-        && let Some(refusal) = allowed.refusal(made)
+    if new_schema.is_some()
+        && let Some(refusal) = allowed.refusal(new_schema)
     {
         return Ok(Some(refusal));
     }
@@ -170,21 +170,21 @@ async fn with_library_tags(
     Ok(Ok(write))
 }
 
-/// Returns a store handle whose writes belong to a run. With a `share`, the handle writes only the schemas that the share allows. Outside
-/// a run and without a share, returns `store` unchanged.
+/// Returns a store handle whose writes belong to a run. With a `restriction`, the handle writes only the schemas that
+/// the restriction allows. Outside a run and without a restriction, returns `store` unchanged.
 pub(super) fn bind(
     store: Arc<dyn BreadcrumbStore>,
     run: &RunHandle,
-    share: Option<&Share>,
+    restriction: Option<&WriteRestriction>,
 ) -> Arc<dyn BreadcrumbStore> {
-    let (terms, share) = (run.terms.clone(), share.cloned());
-    if terms.is_none() && share.is_none() {
+    let (terms, restriction) = (run.terms.clone(), restriction.cloned());
+    if terms.is_none() && restriction.is_none() {
         return store;
     }
     Arc::new(BoundStore {
         store,
         terms,
-        share,
+        restriction,
     })
 }
 
@@ -193,7 +193,7 @@ struct BoundStore {
     store: Arc<dyn BreadcrumbStore>,
     /// The conditions for the writes of the run, or `None` outside a run.
     terms: Option<Terms>,
-    share: Option<Share>,
+    restriction: Option<WriteRestriction>,
 }
 
 const NAME: &str = "a run's store handle";
@@ -232,9 +232,9 @@ impl BreadcrumbStore for BoundStore {
             });
         }
         let terms = self.terms.as_ref();
-        let allowed = Allowed {
+        let allowed = AllowedSchemas {
             executor: terms.and_then(|terms| terms.responds_with.as_deref()),
-            share: self.share.as_ref(),
+            restriction: self.restriction.as_ref(),
         };
         let stamp = terms.map(|terms| &*terms.stamp);
         let writes = match admit(commit.writes, stamp, allowed, &self.store).await? {

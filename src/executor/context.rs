@@ -2,7 +2,7 @@
 mod announced;
 mod waiting;
 
-use super::bound::Share;
+use super::bound::WriteRestriction;
 use super::context_error::ContextError;
 use super::handle::RunHandle;
 #[cfg(feature = "workflows")]
@@ -54,13 +54,13 @@ pub struct ExecutionContext {
     sources: Vec<Source>,
     missing: Vec<MissingSource>,
     /// If `true`, a test created the execution context with `for_trigger`, so schema hints are not read from a store.
-    by_hand: bool,
+    for_test: bool,
     /// Schema hints that `with_schema_hints` set, by schema.
     hints: HintsOfSchemas,
     /// The run that the execution context belongs to. Outside a run, a detached handle that is created at its first use.
     run: OnceLock<Arc<RunHandle>>,
     /// Schemas that may be written through this execution context, or `None` for all schemas of the executor.
-    writes: Option<Share>,
+    write_restriction: Option<WriteRestriction>,
 }
 
 impl ExecutionContext {
@@ -93,8 +93,8 @@ impl ExecutionContext {
     #[must_use]
     pub fn for_trigger(trigger: impl Into<Arc<Breadcrumb>>) -> Self {
         Self {
-            by_hand: true,
-            writes: None,
+            for_test: true,
+            write_restriction: None,
             ..Self::new(trigger.into(), None, Vec::new(), Vec::new())
         }
     }
@@ -110,8 +110,8 @@ impl ExecutionContext {
             alias,
             sources,
             missing,
-            by_hand: false,
-            writes: None,
+            for_test: false,
+            write_restriction: None,
             hints: HintsOfSchemas::new(),
             run: OnceLock::new(),
         }
@@ -405,7 +405,7 @@ impl ExecutionContext {
         schemas.retain(|schema| !self.hints.contains_key(schema));
         let mut hints = self.hints.clone();
         let is_in_a_run = self.run().terms.is_some();
-        if is_in_a_run || !self.by_hand {
+        if is_in_a_run || !self.for_test {
             hints.extend(self.run().hints_of(schemas).await?);
         } else {
             hints.extend(schemas.into_iter().map(|schema| (schema, Ok(None))));
@@ -414,7 +414,7 @@ impl ExecutionContext {
     }
 
     /// Returns the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) set.
-    pub(super) fn given_hints(&self) -> HintsOfSchemas {
+    pub(super) fn test_hints(&self) -> HintsOfSchemas {
         self.hints.clone()
     }
 
@@ -599,15 +599,15 @@ impl ExecutionContext {
     /// ```
     #[must_use]
     pub fn bound_store(&self, store: Arc<dyn BreadcrumbStore>) -> Arc<dyn BreadcrumbStore> {
-        super::bound::bind(store, self.run(), self.writes.as_ref())
+        super::bound::bind(store, self.run(), self.write_restriction.as_ref())
     }
 
     /// Returns an execution context for one part of the run, such as a tool. The part may write only some of the schemas that the executor
     /// may write.
     #[cfg(feature = "agents")]
-    pub(crate) fn writing_only(&self, share: Share) -> Self {
+    pub(crate) fn writing_only(&self, restriction: WriteRestriction) -> Self {
         Self {
-            writes: Some(share),
+            write_restriction: Some(restriction),
             ..self.clone()
         }
     }
@@ -618,10 +618,10 @@ impl ExecutionContext {
         let run = self.run.get_or_init(|| Arc::new(RunHandle::detached(None)));
         let run = RunHandle::within(Arc::clone(run), inner);
         Self {
-            by_hand: self.by_hand,
+            for_test: self.for_test,
             hints: self.hints.clone(),
             run: OnceLock::from(Arc::new(run)),
-            writes: self.writes.clone(),
+            write_restriction: self.write_restriction.clone(),
             ..Self::new(trigger, None, Vec::new(), Vec::new())
         }
     }

@@ -15,7 +15,7 @@ const SUSPECT_AFTER: u32 = 2;
 
 /// Next state of a run after the error of an attempt: retried or failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Next {
+pub(super) enum NextState {
     Retry { delay: Duration, counts: bool },
     Fail(FailureClass),
 }
@@ -35,7 +35,7 @@ pub(super) struct Attempt {
 
 /// State of a claimed run before it starts, for the decision on its start.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Start {
+pub(super) struct StartState {
     /// The number of the run's attempt that is about to start, from 1.
     pub(super) attempt: u32,
     /// The number of workers in a row that died during the run.
@@ -64,7 +64,7 @@ pub(crate) fn is_suspect(profile: &Profile, abandoned: u32) -> bool {
 }
 
 /// Returns the decision to skip or fail a claimed run before it starts, or `None` if the run may start.
-pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
+pub(super) fn before_start(profile: &Profile, start: StartState) -> Option<Refusal> {
     if start.hops >= profile.hop_limit {
         // A dead letter about a dead letter would trigger the executors that watch dead letters in an endless loop.
         return Some(if start.is_dead_letter {
@@ -85,7 +85,7 @@ pub(super) fn before_start(profile: &Profile, start: Start) -> Option<Refusal> {
 }
 
 /// Returns the decision on a run after the error of an attempt: a retry with a delay, or a failure with a class.
-pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Attempt) -> Next {
+pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Attempt) -> NextState {
     let class = match error {
         ExecutorError::Timeout { .. } => FailureClass::Timeout,
         ExecutorError::Panicked { .. } => FailureClass::Panic,
@@ -103,33 +103,33 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
     let policy = &profile.retry;
     let once = profile.execution == Execution::AtMostOnce && attempt.started;
     match error.verdict() {
-        Verdict::Permanent => Next::Fail(FailureClass::Permanent),
+        Verdict::Permanent => NextState::Fail(FailureClass::Permanent),
         Verdict::Transient(_) | Verdict::RateLimited(_) if once => {
-            Next::Fail(FailureClass::OutcomeUnknown)
+            NextState::Fail(FailureClass::OutcomeUnknown)
         }
         Verdict::RateLimited(delay) if attempt.age.saturating_add(delay) > policy.max_age => {
-            Next::Fail(FailureClass::AttemptsUsedUp)
+            NextState::Fail(FailureClass::AttemptsUsedUp)
         }
-        Verdict::RateLimited(delay) => Next::Retry {
+        Verdict::RateLimited(delay) => NextState::Retry {
             delay,
             counts: false,
         },
         // A failure before `execute` uses no attempt, until the attempt is older than `read_retry_timeout`.
-        Verdict::Transient(least)
+        Verdict::Transient(min_delay)
             if !attempt.started && attempt.age < policy.read_retry_timeout =>
         {
-            Next::Retry {
-                delay: waited_so_far(attempt.age, policy)
+            NextState::Retry {
+                delay: max_read_retry_delay(attempt.age, policy)
                     .mul_f64(attempt.chance)
-                    .max(least),
+                    .max(min_delay),
                 counts: false,
             }
         }
-        Verdict::Transient(_) if attempt.number >= policy.attempts => Next::Fail(class),
-        Verdict::Transient(least) => {
+        Verdict::Transient(_) if attempt.number >= policy.attempts => NextState::Fail(class),
+        Verdict::Transient(min_delay) => {
             let jittered = full_jitter(attempt.number, policy.base, policy.cap, attempt.chance);
-            Next::Retry {
-                delay: jittered.max(least),
+            NextState::Retry {
+                delay: jittered.max(min_delay),
                 counts: true,
             }
         }
@@ -138,7 +138,7 @@ pub(super) fn after_error(error: &ExecutorError, profile: &Profile, attempt: Att
 
 /// Returns the maximum delay of the next retry after an error before `execute`. The maximum is the attempt's age, between the policy's
 /// `base` and `cap`. The maximum therefore about doubles with each retry.
-fn waited_so_far(age: Duration, policy: &RetryPolicy) -> Duration {
+fn max_read_retry_delay(age: Duration, policy: &RetryPolicy) -> Duration {
     age.clamp(policy.base.min(policy.cap), policy.cap)
 }
 
@@ -156,12 +156,12 @@ mod tests {
         }
     }
 
-    fn start(attempt: u32, abandoned: u32) -> Start {
-        Start {
+    fn start(attempt: u32, abandoned: u32) -> StartState {
+        StartState {
             attempt,
             abandoned,
             may_have_executed: abandoned > 0,
-            ..Start::default()
+            ..StartState::default()
         }
     }
 
@@ -173,15 +173,15 @@ mod tests {
     fn a_transient_error_is_retried_with_a_growing_delay_until_the_attempts_are_used_up() {
         let profile = Profile::default();
 
-        let next: Vec<Next> = (1..=5)
+        let next: Vec<NextState> = (1..=5)
             .map(|number| after_error(&transient(), &profile, attempt(number)))
             .collect();
 
-        let retry = |millis| Next::Retry {
+        let retry = |millis| NextState::Retry {
             delay: Duration::from_millis(millis),
             counts: true,
         };
-        let last = Next::Fail(FailureClass::AttemptsUsedUp);
+        let last = NextState::Fail(FailureClass::AttemptsUsedUp);
         assert_eq!(
             next,
             [retry(500), retry(1_000), retry(2_000), retry(4_000), last]
@@ -194,7 +194,7 @@ mod tests {
 
         let next = after_error(&error, &Profile::default(), attempt(1));
 
-        assert_eq!(next, Next::Fail(FailureClass::Permanent));
+        assert_eq!(next, NextState::Fail(FailureClass::Permanent));
     }
 
     #[test]
@@ -209,14 +209,14 @@ mod tests {
 
         assert_eq!(
             after_error(&error(), &profile, attempt(99)),
-            Next::Retry {
+            NextState::Retry {
                 delay,
                 counts: false
             }
         );
         assert_eq!(
             after_error(&error(), &profile, old),
-            Next::Fail(FailureClass::AttemptsUsedUp)
+            NextState::Fail(FailureClass::AttemptsUsedUp)
         );
     }
 
@@ -231,11 +231,11 @@ mod tests {
 
         assert_eq!(
             after_error(&timeout, &Profile::default(), attempt(5)),
-            Next::Fail(FailureClass::Timeout)
+            NextState::Fail(FailureClass::Timeout)
         );
         assert_eq!(
             after_error(&panic, &Profile::default(), attempt(5)),
-            Next::Fail(FailureClass::Panic)
+            NextState::Fail(FailureClass::Panic)
         );
     }
 
@@ -249,11 +249,11 @@ mod tests {
 
         assert!(matches!(
             after_error(&transient(), &profile, before),
-            Next::Retry { .. }
+            NextState::Retry { .. }
         ));
         assert_eq!(
             after_error(&transient(), &profile, attempt(1)),
-            Next::Fail(FailureClass::OutcomeUnknown)
+            NextState::Fail(FailureClass::OutcomeUnknown)
         );
         assert_eq!(
             before_start(&profile, start(2, 1)),
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_chain_that_is_too_long_fails_and_a_dead_letter_at_its_end_is_skipped() {
         let profile = Profile::default();
-        let at = |hops, is_dead_letter| Start {
+        let at = |hops, is_dead_letter| StartState {
             hops,
             is_dead_letter,
             ..start(1, 0)
@@ -345,19 +345,19 @@ mod tests {
             chance: 1.0,
             ..attempt(1)
         };
-        let delays: Vec<Next> = [0, 1, 8, 59]
+        let delays: Vec<NextState> = [0, 1, 8, 59]
             .into_iter()
             .map(|age| after_error(&transient(), &profile, after(age)))
             .collect();
 
-        let retry = |seconds| Next::Retry {
+        let retry = |seconds| NextState::Retry {
             delay: Duration::from_secs(seconds),
             counts: false,
         };
         assert_eq!(delays, [retry(1), retry(1), retry(8), retry(59)]);
         assert_eq!(
             after_error(&transient(), &profile, after(60)),
-            Next::Fail(FailureClass::AttemptsUsedUp)
+            NextState::Fail(FailureClass::AttemptsUsedUp)
         );
     }
 }

@@ -1,9 +1,9 @@
 //! End of a run's attempt without a response: the run is skipped, released for a retry, or failed.
 
 use super::answer::panic_message;
-use super::bound::{Allowed, admit};
+use super::bound::{AllowedSchemas, admit};
 use super::claimed_run::{ClaimedRun, FailedAttempt, store_error};
-use super::decide::{self, Attempt, Next};
+use super::decide::{self, Attempt, NextState};
 use super::error::ExecutorError;
 use super::outcome::{Failure, Outcome};
 use super::provenance::Stamp;
@@ -84,7 +84,7 @@ impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
         let next = decide::after_error(&error, self.executor.profile(), attempt);
         self.log_failed_attempt(&error, next);
         match next {
-            Next::Fail(class) => match self.fail(class, Some(error), trigger.as_ref()).await {
+            NextState::Fail(class) => match self.fail(class, Some(error), trigger.as_ref()).await {
                 Ok(outcome) => Ok(outcome),
                 // The dead letter was not committed, so the run is retried. The retry of a run without attempts left must not count,
                 // or the run would end without its failure response.
@@ -97,21 +97,21 @@ impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
                         .await)
                 }
             },
-            Next::Retry { delay, counts } => Err(self
+            NextState::Retry { delay, counts } => Err(self
                 .release_for_retry(error, now, delay, (counts, started))
                 .await),
         }
     }
 
     /// Logs a failed attempt of a run with its cause.
-    fn log_failed_attempt(&self, error: &ExecutorError, next: Next) {
+    fn log_failed_attempt(&self, error: &ExecutorError, next: NextState) {
         let (run, attempt, code) = (&self.lease.run, self.attempt, error.code());
         let error = &*self.cause(error);
         match next {
-            Next::Fail(class) => {
+            NextState::Fail(class) => {
                 tracing::warn!(%run, attempt, %class, code, error, "an attempt of a run failed, will not retry; remove the cause, then call Client::redo");
             }
-            Next::Retry { delay, .. } => {
+            NextState::Retry { delay, .. } => {
                 tracing::warn!(%run, attempt, ?delay, code, error, "an attempt of a run failed, will retry");
             }
         }
@@ -254,7 +254,7 @@ impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
                 });
             }
         };
-        let (allowed, store) = (Allowed::by(profile), self.executor.store());
+        let (allowed, store) = (AllowedSchemas::by(profile), self.executor.store());
         match admit(response.into_writes(), Some(stamp), allowed, store).await {
             Ok(Ok(writes)) => Ok(writes),
             Ok(Err(reason)) => Ok(self.without_response(&ExecutorError::BadResponse { reason })),

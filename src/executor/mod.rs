@@ -74,6 +74,8 @@ mod earlier_response;
 mod error;
 mod finalize;
 mod for_model;
+#[cfg(feature = "agents")]
+mod from_user;
 mod handle;
 mod heartbeat;
 #[cfg(feature = "workflows")]
@@ -96,8 +98,6 @@ mod turn_events;
 mod versions;
 mod waits;
 mod withheld;
-#[cfg(feature = "agents")]
-mod words;
 
 pub use assemble::Fetched;
 pub use check::{InvalidExecutor, check};
@@ -111,7 +111,7 @@ pub use for_model::{
     BudgetError, ContextBudget, EstimatedTokens, FenceKey, Format, ModelContext, ModelItem,
     ModelSource, TokenCounter,
 };
-pub(crate) use for_model::{CHAT_MESSAGE, words_of};
+pub(crate) use for_model::{CHAT_MESSAGE, user_text_of};
 #[cfg(feature = "agents")]
 pub(crate) use for_model::{fenced, fenced_lines, line};
 pub use ordering::OrderingKey;
@@ -126,17 +126,19 @@ pub use withheld::{HintsOf, WithheldBy};
 pub(crate) use crate::store::schema_hints::SchemaHints;
 pub(crate) use answer_check::{QUESTION, SentRequest, is_changed, may_answer};
 #[cfg(feature = "agents")]
-pub(crate) use bound::Share;
+pub(crate) use bound::WriteRestriction;
 pub(crate) use check::check_id;
 #[cfg(feature = "agents")]
 pub(crate) use closure::check_roles;
 pub(crate) use decide::is_suspect;
 pub(crate) use finalize::{NEVER_ENDED, log_dead_letter, never_ended};
+#[cfg(feature = "workloads")]
+pub(crate) use from_user::DATA_TAG;
 #[cfg(feature = "workflows")]
 pub(crate) use inner::InnerRun;
 pub(crate) use ordering::{ordering_key, session_of_turn};
 #[cfg(feature = "agents")]
-pub(crate) use pages::Pages;
+pub(crate) use pages::PagedSearch;
 pub(crate) use run::give_up;
 pub(crate) use runtime_context::{
     CommitCounter, PendingClaim, RunScope, SharedStoreState, in_scope,
@@ -148,8 +150,6 @@ pub(crate) use turn_events::{Record, Segment, turn_segments_tag, turn_tag};
 pub(crate) use turn_events::{TurnEvents, is_turn_of};
 pub(crate) use versions::transfer_or_skip;
 pub(crate) use waits::Waits;
-#[cfg(feature = "workloads")]
-pub(crate) use words::DATA_TAG;
 
 use crate::error::BoxError;
 use crate::model::{Breadcrumb, Event, Subscription, Subscriptions};
@@ -350,7 +350,7 @@ pub trait UniversalExecutor: Send + Sync {
     ///
     /// The context of `trigger` is shaped by its hints, because an embedder may not see more than a model.
     fn search_query(&self, trigger: &Breadcrumb) -> String {
-        assemble::own_text(trigger)
+        assemble::message_text(trigger)
     }
 }
 

@@ -96,7 +96,7 @@ impl OrderingKey {
 
 fn first_tag(prefix: &str, tags: &[String]) -> Option<String> {
     let with_prefix = tags.iter().filter(|tag| tag.starts_with(prefix));
-    with_prefix.min().map(|tag| short(tag.clone()))
+    with_prefix.min().map(|tag| key_or_hash(tag.clone()))
 }
 
 fn tag_unless(prefix: &str, unless: &str, tags: &[String]) -> Option<String> {
@@ -107,13 +107,13 @@ fn tag_unless(prefix: &str, unless: &str, tags: &[String]) -> Option<String> {
 fn value_at(path: &Path, context: &Value) -> Option<String> {
     // A path that cannot be evaluated gives no key, just as it matches nothing in a selector.
     let found = path.first(context).ok()??;
-    Some(short(sorted_text(found)))
+    Some(key_or_hash(sorted_text(found)))
 }
 
 /// Returns an ordering key, or its hash if the key is too long to be stored with every run.
-fn short(key: String) -> String {
-    const LONGEST: usize = 256;
-    if key.len() <= LONGEST {
+fn key_or_hash(key: String) -> String {
+    const MAX_KEY_BYTES: usize = 256;
+    if key.len() <= MAX_KEY_BYTES {
         return key;
     }
     hex(&Sha256::digest(key.as_bytes()))

@@ -2,7 +2,7 @@
 
 use super::context::ExecutionContext;
 use super::context_error::ContextError;
-use super::pages::Pages;
+use super::pages::PagedSearch;
 use super::provenance::Stamp;
 use crate::error::BoxError;
 use crate::model::{Breadcrumb, BreadcrumbId, Selector};
@@ -22,7 +22,7 @@ impl ExecutionContext {
         schema: &str,
         tag: &str,
     ) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
-        let mut pages = Pages::new(store, Selector::schema(schema).all_tags([tag]));
+        let mut pages = PagedSearch::new(store, Selector::schema(schema).all_tags([tag]));
         let mut next = pages.next().await?.filter(|page| !page.is_empty());
         // The record of the run is read only if a breadcrumb has to be compared with it.
         if next.is_none() {
@@ -31,8 +31,8 @@ impl ExecutionContext {
         let proof = self.proof().await?;
         let mut oldest: Option<Arc<Breadcrumb>> = None;
         while let Some(page) = next {
-            for found in page.into_iter().filter(|found| proof.covers(found)) {
-                if let Proof::Ledger(_) = proof {
+            for found in page.into_iter().filter(|found| proof.proves(found)) {
+                if let CreationProof::Ledger(_) = proof {
                     return Ok(Some(found));
                 }
                 let known = oldest.as_ref().map(|oldest| oldest.created_at);
@@ -45,19 +45,19 @@ impl ExecutionContext {
         Ok(oldest)
     }
 
-    async fn proof(&self) -> Result<Proof<'_>, ContextError> {
+    async fn proof(&self) -> Result<CreationProof<'_>, ContextError> {
         let Some(stamp) = self.stamp() else {
-            return Ok(Proof::Nothing);
+            return Ok(CreationProof::Nothing);
         };
         Ok(match self.run().written().await? {
-            Some(written) => Proof::Ledger(written),
-            None => Proof::Creator(stamp),
+            Some(written) => CreationProof::Ledger(written),
+            None => CreationProof::Creator(stamp),
         })
     }
 }
 
 /// Evidence that a run created a breadcrumb.
-enum Proof<'a> {
+enum CreationProof<'a> {
     /// The run ledger records the breadcrumbs that the run wrote, and this record is the evidence. A later change of the breadcrumb by
     /// another writer does not invalidate the record.
     Ledger(HashSet<BreadcrumbId>),
@@ -68,8 +68,8 @@ enum Proof<'a> {
     Nothing,
 }
 
-impl Proof<'_> {
-    fn covers(&self, found: &Breadcrumb) -> bool {
+impl CreationProof<'_> {
+    fn proves(&self, found: &Breadcrumb) -> bool {
         match self {
             Self::Ledger(written) => written.contains(&found.id),
             Self::Creator(stamp) => found.version == 1 && stamp.is_of_run(found),

@@ -5,7 +5,7 @@ use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
 /// Maximum number of breadcrumbs in one page of a run's search.
-const PAGE: usize = 256;
+const PAGE_SIZE: usize = 256;
 /// Maximum number of pages in one search of a run.
 const MAX_PAGES: usize = 64;
 
@@ -13,19 +13,19 @@ const MAX_PAGES: usize = 64;
 ///
 /// With a single page, one writer could hide an answer behind 256 other breadcrumbs. Without a limit, the same writer could keep
 /// a run busy. After [`MAX_PAGES`] pages the search ends with a warning.
-pub(crate) struct Pages<'s> {
+pub(crate) struct PagedSearch<'s> {
     store: &'s dyn BreadcrumbStore,
     /// The query for the next page of the search, or `None` after the last page.
     query: Option<Query>,
-    left: usize,
+    pages_left: usize,
 }
 
-impl<'s> Pages<'s> {
+impl<'s> PagedSearch<'s> {
     pub(crate) fn new(store: &'s dyn BreadcrumbStore, selector: Selector) -> Self {
         Self {
             store,
-            query: Some(Query::new(selector).limit(PAGE)),
-            left: MAX_PAGES,
+            query: Some(Query::new(selector).limit(PAGE_SIZE)),
+            pages_left: MAX_PAGES,
         }
     }
 
@@ -37,17 +37,17 @@ impl<'s> Pages<'s> {
         let Some(query) = self.query.take() else {
             return Ok(None);
         };
-        if self.left == 0 {
+        if self.pages_left == 0 {
             tracing::warn!(
-                limit = PAGE * MAX_PAGES,
+                limit = PAGE_SIZE * MAX_PAGES,
                 schema = query.selector.schema_name(),
                 "too many breadcrumbs match the answer that a run waits for; the search ended, and older answers are missed"
             );
             return Ok(None);
         }
-        self.left -= 1;
+        self.pages_left -= 1;
         let page = self.store.search(&query).await?;
-        if page.len() >= PAGE {
+        if page.len() >= PAGE_SIZE {
             let oldest = page.last().map(|oldest| oldest.order_key());
             self.query = oldest.map(|oldest| query.before(oldest));
         }

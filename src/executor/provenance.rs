@@ -46,13 +46,13 @@ impl Stamp {
         let mut field = |name: &str, value: Value| creator.insert(name.to_owned(), value);
         field("type", self.kind.as_ref().into());
         field("id", (&*self.executor).into());
-        let own_name = match &*self.kind {
+        let name_field = match &*self.kind {
             "agent" => Some("agent_id"),
             "tool" => Some("tool"),
             "workflow" => Some("workflow"),
             _ => None,
         };
-        if let Some(name) = own_name {
+        if let Some(name) = name_field {
             field(name, (&*self.executor).into());
         }
         field("trigger_id", self.trigger.id.to_string().into());
@@ -114,7 +114,7 @@ impl Stamp {
                         excerpt(tag, 80)
                     ));
                 }
-                new.context = self.signed(index, new.context)?;
+                new.context = self.with_creator(index, new.context)?;
                 self.add_session_tags(&mut new.tags);
                 new.created_by = Some((*self.executor).into());
                 Ok(Write::Create(new))
@@ -134,7 +134,7 @@ impl Stamp {
                     ));
                 }
                 if let Some(context) = patch.context.take() {
-                    patch.context = Some(self.signed(index, context)?);
+                    patch.context = Some(self.with_creator(index, context)?);
                 }
                 if let Some(tags) = &mut patch.tags {
                     self.add_session_tags(tags);
@@ -149,7 +149,7 @@ impl Stamp {
         }
     }
 
-    fn signed(&self, index: usize, context: Json) -> Result<Json, String> {
+    fn with_creator(&self, index: usize, context: Json) -> Result<Json, String> {
         // Checked first, because converting deeply nested JSON to a value overflows the stack.
         if context.size() == usize::MAX {
             return Err(format!(
@@ -161,11 +161,11 @@ impl Stamp {
                 "the context of write {index} is not an object, so the field `creator` cannot be added; put the value under a key"
             ));
         }
-        let mut signed = context.into_value();
-        if let Value::Object(fields) = &mut signed {
+        let mut with_creator = context.into_value();
+        if let Value::Object(fields) = &mut with_creator {
             fields.insert(CREATOR.to_owned(), self.creator());
         }
-        Ok(signed.into())
+        Ok(with_creator.into())
     }
 
     /// Adds the missing session tags to a write, up to the maximum number of tags. The store would refuse a write with more tags, and a
@@ -198,11 +198,11 @@ pub(super) fn trigger_of(found: &Breadcrumb) -> Option<BreadcrumbId> {
 /// Returns the lineage in the `creator` of a trigger, for a store whose ledger records no lineage. The `creator` can be forged.
 pub(super) fn claimed_lineage(trigger: &Breadcrumb) -> Lineage {
     /// Maximum length of a correlation ID in characters. The ID is copied to every write of the chain.
-    const LONGEST: usize = 128;
+    const MAX_CORRELATION_CHARS: usize = 128;
     let creator = trigger.context.get(CREATOR);
     let hops = creator.and_then(|creator| creator.get("hops")?.as_u64());
     let correlation = creator.and_then(|creator| creator.get("correlation_id")?.as_str());
-    let is_short = |correlation: &&str| correlation.chars().nth(LONGEST).is_none();
+    let is_short = |correlation: &&str| correlation.chars().nth(MAX_CORRELATION_CHARS).is_none();
     match (hops, correlation) {
         (Some(hops), Some(correlation)) => {
             let hops = u32::try_from(hops).unwrap_or(u32::MAX);

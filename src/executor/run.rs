@@ -2,9 +2,9 @@
 
 use super::UniversalExecutor;
 use super::answer::Answer;
-use super::bound::{Allowed, admit};
+use super::bound::{AllowedSchemas, admit};
 use super::claimed_run::{ClaimedRun, FailedAttempt, store_error};
-use super::decide::{self, Refusal, Start};
+use super::decide::{self, Refusal, StartState};
 use super::earlier_response::with_written;
 use super::error::ExecutorError;
 use super::ordering::{is_ordered, key_of, ordering_key};
@@ -308,7 +308,7 @@ impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
 
     /// Returns the reason why the run may not start, for example a chain that is too long, or `None` if the run may start.
     fn refusal(&self, trigger: &Breadcrumb) -> Option<Refusal> {
-        let start = Start {
+        let start = StartState {
             attempt: self.attempt,
             abandoned: self.lease.abandoned,
             may_have_executed: self.lease.may_have_executed,
@@ -364,7 +364,7 @@ impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
         stamp: &Stamp,
     ) -> Result<Vec<BreadcrumbId>, ExecutorError> {
         let (store, profile) = (self.executor.store(), self.executor.profile());
-        let admitted = admit(writes, Some(stamp), Allowed::by(profile), store).await;
+        let admitted = admit(writes, Some(stamp), AllowedSchemas::by(profile), store).await;
         let writes = admitted
             .map_err(store_error(
                 "read the breadcrumbs that the response changes",

@@ -15,19 +15,19 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 /// Maximum size of the chat turn events that wait to be written, in bytes. Further events are omitted.
-const MOST_BYTES: usize = 256 << 10;
+const MAX_BYTES: usize = 256 << 10;
 
 /// Pause between two writes of a run's chat turn events.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Maximum pause after failed writes of chat turn events.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// Timeout of one write of chat turn events.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout of the writes of chat turn events at the end of a run. The run's response waits for these writes.
-const LAST_WRITE: Duration = Duration::from_secs(2);
+const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Duration for which the store retains the events of a chat turn.
 const RETENTION: Duration = Duration::from_secs(60 * 60);
@@ -46,7 +46,7 @@ pub(crate) struct TurnEvents {
 
 /// Outcome of a write of chat turn events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Sent {
+enum WriteResult {
     Written,
     /// The write of events failed or its outcome is unknown, so the write is repeated.
     Failed,
@@ -84,7 +84,7 @@ impl TurnEvents {
             return;
         }
         let size = record.size();
-        if buffer.bytes + size > MOST_BYTES {
+        if buffer.bytes + size > MAX_BYTES {
             if buffer.records.last() != Some(&Record::Missed) {
                 buffer.records.push(Record::Missed);
             }
@@ -108,15 +108,15 @@ impl TurnEvents {
                 continue;
             };
             pause = match self.send(store, &segment).await {
-                Sent::Written => {
+                WriteResult::Written => {
                     self.buffer().unsent = None;
                     PAUSE
                 }
-                Sent::Refused => {
+                WriteResult::Refused => {
                     self.drop_refused();
                     PAUSE
                 }
-                Sent::Failed => (pause * 2).min(LONGEST_PAUSE),
+                WriteResult::Failed => (pause * 2).min(MAX_PAUSE),
             };
             sleep(pause).await;
         }
@@ -126,7 +126,7 @@ impl TurnEvents {
     /// heartbeat extends the lease meanwhile.
     pub(super) async fn finish(&self, store: &dyn BreadcrumbStore, lease: Duration) {
         self.buffer().is_closed = true;
-        let patience = LAST_WRITE.min(lease / 10);
+        let patience = FINAL_WRITE_TIMEOUT.min(lease / 10);
         if within(patience, self.write_last(store)).await.is_none() {
             let trigger = self.trigger;
             tracing::warn!(%trigger, timeout = ?patience,
@@ -136,7 +136,7 @@ impl TurnEvents {
 
     async fn write_last(&self, store: &dyn BreadcrumbStore) {
         while let Some(segment) = self.unsent() {
-            if self.send(store, &segment).await != Sent::Written {
+            if self.send(store, &segment).await != WriteResult::Written {
                 return;
             }
             self.buffer().unsent = None;
@@ -188,25 +188,25 @@ impl TurnEvents {
         }
     }
 
-    async fn send(&self, store: &dyn BreadcrumbStore, segment: &Segment) -> Sent {
+    async fn send(&self, store: &dyn BreadcrumbStore, segment: &Segment) -> WriteResult {
         let until = Timestamp::from_micros(wall_micros()) + RETENTION;
         let written = store.create(segment.breadcrumb(until));
-        let (trigger, patience) = (self.trigger, PATIENCE);
+        let (trigger, patience) = (self.trigger, WRITE_TIMEOUT);
         match within(patience, written).await {
-            Some(Ok(_)) => Sent::Written,
+            Some(Ok(_)) => WriteResult::Written,
             Some(Err(error)) => {
                 let code = error.code();
                 tracing::warn!(%trigger, code, error = %Chain(&error),
                     "write of chat turn events failed; clients see them late or miss them, and the answer is unaffected");
                 match error.retry() {
-                    Retry::Never => Sent::Refused,
-                    Retry::After(_) => Sent::Failed,
+                    Retry::Never => WriteResult::Refused,
+                    Retry::After(_) => WriteResult::Failed,
                 }
             }
             None => {
                 tracing::warn!(%trigger, timeout = ?patience,
                     "write of chat turn events timed out; clients see them late or miss them, and the answer is unaffected");
-                Sent::Failed
+                WriteResult::Failed
             }
         }
     }

@@ -72,29 +72,29 @@ impl WaitError {
 /// The open waits for breadcrumbs on one store, indexed by their selectors.
 #[derive(Debug)]
 pub(crate) struct Waits {
-    open: Mutex<Open>,
-    most: usize,
+    open: Mutex<OpenWaits>,
+    max_open: usize,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenWaits {
     index: SelectorIndex<u64>,
-    waiting: HashMap<u64, Waiting>,
+    waiting: HashMap<u64, Waiter>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Waiter {
     selector: Selector,
     answer: oneshot::Sender<Arc<Breadcrumb>>,
 }
 
 impl Waits {
-    /// Creates an empty set of at most `most` open waits for breadcrumbs.
-    pub(crate) fn new(most: usize) -> Self {
+    /// Creates an empty set of at most `max_open` open waits for breadcrumbs.
+    pub(crate) fn new(max_open: usize) -> Self {
         Self {
             open: Mutex::default(),
-            most,
+            max_open,
         }
     }
 
@@ -111,19 +111,21 @@ impl Waits {
         selector.check().map_err(WaitError::Invalid)?;
         let (answer, answered) = oneshot::channel();
         let mut open = self.open();
-        if open.waiting.len() >= self.most {
-            return Err(WaitError::TooMany { limit: self.most });
+        if open.waiting.len() >= self.max_open {
+            return Err(WaitError::TooMany {
+                limit: self.max_open,
+            });
         }
         let number = open.next;
         open.next += 1;
         open.index.insert(number, &selector);
-        let waiting = Waiting { selector, answer };
-        let told = waiting.selector.to_string();
+        let waiting = Waiter { selector, answer };
+        let selector_text = waiting.selector.to_string();
         open.waiting.insert(number, waiting);
         drop(open);
         Ok(Wait {
             number,
-            selector: told,
+            selector: selector_text,
             limit,
             end: later(Instant::now(), limit),
             answered,
@@ -133,12 +135,12 @@ impl Waits {
 
     /// Returns `true` if `more` additional waits leave at least half of the maximum number of open waits free.
     #[cfg(feature = "workflows")]
-    pub(crate) fn has_room_for(&self, more: usize) -> bool {
-        self.len().saturating_add(more) <= self.most / 2
+    pub(crate) fn has_capacity_for(&self, more: usize) -> bool {
+        self.len().saturating_add(more) <= self.max_open / 2
     }
 
     /// Returns the IDs of the open waits whose selectors may match an event.
-    pub(crate) fn concerned(&self, event: &Event) -> Vec<u64> {
+    pub(crate) fn matching(&self, event: &Event) -> Vec<u64> {
         let open = self.open();
         if open.waiting.is_empty() {
             return Vec::new();
@@ -150,7 +152,7 @@ impl Waits {
     pub(crate) fn answer(&self, waits: &[u64], breadcrumb: &Arc<Breadcrumb>) {
         let mut open = self.open();
         for number in waits {
-            let matches = |waiting: &Waiting| waiting.selector.matches(breadcrumb);
+            let matches = |waiting: &Waiter| waiting.selector.matches(breadcrumb);
             if open.waiting.get(number).is_some_and(matches)
                 && let Some(waiting) = open.end(*number)
             {
@@ -170,7 +172,7 @@ impl Waits {
         let open = self.open();
         open.waiting
             .values()
-            .map(|one| one.selector.clone())
+            .map(|waiter| waiter.selector.clone())
             .collect()
     }
 
@@ -179,13 +181,13 @@ impl Waits {
         self.open().waiting.len()
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenWaits> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
-    fn end(&mut self, number: u64) -> Option<Waiting> {
+impl OpenWaits {
+    fn end(&mut self, number: u64) -> Option<Waiter> {
         let waiting = self.waiting.remove(&number)?;
         self.index.remove(number, &waiting.selector);
         Some(waiting)

@@ -83,7 +83,7 @@ impl AnswerMatcher<'_> {
         if *recipients == AnswerRecipients::WaitsAndSuspended
             && !shared.progress.dedup().contains(found)
         {
-            let waits = store_context.waits.concerned(&Event::updated(found));
+            let waits = store_context.waits.matching(&Event::updated(found));
             store_context.waits.answer(&waits, found);
         }
         for candidate in store_context.wakes.concerned(found) {

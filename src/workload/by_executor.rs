@@ -5,7 +5,7 @@ use super::turn_emitter::{OuterRun, PARENT_TAG};
 use super::{Definition, Meta, Workload};
 use crate::error::BoxError;
 use crate::executor::{
-    ContextError, DATA_TAG, ExecutionContext, Outcome, UniversalExecutor, check, words_of,
+    ContextError, DATA_TAG, ExecutionContext, Outcome, UniversalExecutor, check, user_text_of,
 };
 use crate::model::{
     Breadcrumb, BreadcrumbId, Event, Json, NewBreadcrumb, SESSION_TAG, Timestamp, display_text,
@@ -402,6 +402,6 @@ impl ExecutorWorkload {
 /// # Errors
 /// [`ContextError::Store`] if the store cannot read its records.
 async fn is_user_text(context: &ExecutionContext, text: &Json) -> Result<bool, ContextError> {
-    let user_text = words_of(&context.trigger().context);
+    let user_text = user_text_of(&context.trigger().context);
     Ok(user_text.is_some() && user_text == text.as_str() && context.is_from_user().await?)
 }

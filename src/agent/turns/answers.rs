@@ -5,7 +5,7 @@ use super::waits::{self, Awaited, Unwritten, Wait};
 use super::{Effect, Run};
 use crate::agent::AgentExecutor;
 use crate::error::BoxError;
-use crate::executor::{ContextError, ExecutionContext, Pages, Response, suspend};
+use crate::executor::{ContextError, ExecutionContext, PagedSearch, Response, suspend};
 use crate::machine::{Answer, CallId};
 use crate::model::{Breadcrumb, BreadcrumbId, Json, NewBreadcrumb, Timestamp, display_text};
 use crate::request::{self, Reply, human};
@@ -187,7 +187,7 @@ impl Run<'_> {
         let mut found: Vec<_> = woken_with.into_iter().collect();
         let checked_until = self.progress.since;
         for selector in request::selectors(self.progress.waits.iter().map(Wait::pending)) {
-            let mut pages = Pages::new(&*agent.store, selector);
+            let mut pages = PagedSearch::new(&*agent.store, selector);
             while let Some(page) = pages.next().await? {
                 let oldest = page.last().map(|oldest| oldest.updated_at);
                 found.extend(page.into_iter().filter(|found| self.is_answer(found)));

@@ -4,7 +4,7 @@ use super::approved::Approved;
 use super::waits::Awaited;
 use super::{Answer, CallId, Deferral, Effect, MachineCall, Run, ToolOutcome, WorkResult};
 use crate::agent::tool_offer::{AgentCallMode, NonToolTarget};
-use crate::executor::Share;
+use crate::executor::WriteRestriction;
 use crate::machine::{ResultDelivery, ToolArguments};
 use crate::model::Json;
 use crate::request::{agents, human};
@@ -164,7 +164,8 @@ impl<'r> Run<'r> {
         let span = tracing::debug_span!("tool_call", agent = caller, tool);
         let (id, name) = (call.id.clone(), call.tool.clone());
         let call_id = id.clone();
-        let context = context.writing_only(Share::Listed(self.written_by_tool(&name).into()));
+        let context =
+            context.writing_only(WriteRestriction::Listed(self.written_by_tool(&name).into()));
         let called = async move {
             let (tools, store, by) = (&agent.tools, &agent.store, Some(caller));
             let outcome = match is_approved {

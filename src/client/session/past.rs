@@ -3,7 +3,7 @@
 use super::super::{Client, ClientError, RequestHandle, creator_of};
 use super::outcome::outcome;
 use super::{Session, TurnEnd};
-use crate::executor::{QUESTION, turn_segments_tag, words_of};
+use crate::executor::{QUESTION, turn_segments_tag, user_text_of};
 use crate::model::{
     Breadcrumb, BreadcrumbId, CHAT_SESSION, CHAT_TURN, Patch, REQUEST_TAG, Selector, Timestamp,
     is_answer_schema, is_reserved_schema, request_tag,
@@ -243,7 +243,9 @@ impl Session {
         };
         Ok(PastTurn {
             request: request.id(),
-            message: words_of(&message.context).unwrap_or_default().to_owned(),
+            message: user_text_of(&message.context)
+                .unwrap_or_default()
+                .to_owned(),
             from: message.created_by.clone(),
             at: message.created_at,
             state,

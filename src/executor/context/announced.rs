@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, select_all};
 use std::time::Duration;
 
 /// Maximum number of selectors whose breadcrumbs are announced to one run.
-const MOST_ANNOUNCED: usize = 64;
+const MAX_ANNOUNCED: usize = 64;
 
 impl ExecutionContext {
     /// Returns a future that resolves when the store announces a breadcrumb that matches one of the selectors, or after `limit`.
@@ -22,8 +22,8 @@ impl ExecutionContext {
         limit: Duration,
     ) -> Option<BoxFuture<'static, ()>> {
         let scope = self.run().scope.as_ref()?;
-        let is_possible = (1..=MOST_ANNOUNCED).contains(&selectors.len())
-            && scope.store.waits.has_room_for(selectors.len())
+        let is_possible = (1..=MAX_ANNOUNCED).contains(&selectors.len())
+            && scope.store.waits.has_capacity_for(selectors.len())
             && scope.store.id == store.identity();
         if !is_possible {
             return None;

@@ -29,7 +29,7 @@ impl ExecutionContext {
                 let read = schema_hints::find(None, store, schemas).await;
                 let mut by_schema =
                     read.map_err(|error| ContextError::of_store(READ_HINTS, error))?;
-                by_schema.extend(self.given_hints());
+                by_schema.extend(self.test_hints());
                 by_schema
             }
         };

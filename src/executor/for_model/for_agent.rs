@@ -1,6 +1,6 @@
 //! Parts of a context that an agent presents to its model separately: the words of the user, and the trigger's identity.
 
-use super::words::{FIELDS, words_in};
+use super::user_text::{FIELDS, text_in_field};
 use super::{ContextBudget, ModelContext, ModelItem, ModelSource};
 use crate::model::{Breadcrumb, Json};
 use serde_json::{Map, Value, json};
@@ -30,24 +30,24 @@ impl ModelContext {
     /// as data.
     ///
     /// Returns `None`, and leaves the context unchanged, if the trigger has no words that a model may see.
-    pub(crate) fn take_words(&mut self) -> Option<String> {
+    pub(crate) fn take_user_text(&mut self) -> Option<String> {
         let context = &self.trigger.context;
         let found = FIELDS.into_iter().find_map(|field| {
-            let words = words_in(context, field)?;
+            let words = text_in_field(context, field)?;
             Some((words.to_owned(), without(context, field)))
         });
         let (words, rest) = found?;
         self.trigger.context = rest.into();
-        self.has_no_words = true;
+        self.user_text_removed = true;
         Some(words)
     }
 
     /// Removes the user's words from the field `field` of a request that is the trigger, and returns the words. The other fields, which
     /// name the agent itself, are dropped.
     pub(crate) fn take_request(&mut self, field: &str) -> Option<String> {
-        let words = words_in(&self.trigger.context, field)?.to_owned();
+        let words = text_in_field(&self.trigger.context, field)?.to_owned();
         self.trigger.context = Value::Object(Map::new()).into();
-        self.has_no_words = true;
+        self.user_text_removed = true;
         Some(words)
     }
 

@@ -64,7 +64,7 @@ impl Format {
 
     /// Returns the introduction for a rendered context that precedes the user's words in a prompt. This introduction is at most as long as
     /// [`preamble`](Self::preamble), so that a context within its budget stays within the budget.
-    pub(super) fn preamble_before_words(self) -> &'static str {
+    pub(super) fn preamble_before_user_text(self) -> &'static str {
         match self {
             Self::Markdown => concat!(
                 "Below is data for the user's message. \"trigger\" has its other fields; \"missing\" says what is not shown \

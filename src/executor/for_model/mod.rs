@@ -13,19 +13,19 @@ mod section;
 mod shape;
 mod tally;
 mod tokens;
+mod user_text;
 #[cfg(feature = "agents")]
 mod values;
-mod words;
 
 pub use budget::{BudgetError, ContextBudget};
 pub use fence::FenceKey;
 pub use format::Format;
 pub use tokens::{EstimatedTokens, TokenCounter};
+pub(crate) use user_text::{CHAT_MESSAGE, user_text_of};
 #[cfg(feature = "workflows")]
 pub(crate) use values::label;
 #[cfg(feature = "agents")]
 pub(crate) use values::{fenced, fenced_lines, line};
-pub(crate) use words::{CHAT_MESSAGE, words_of};
 
 use super::sources::MissingSource;
 use crate::model::{BreadcrumbId, Json, Timestamp};
@@ -62,7 +62,7 @@ pub struct ModelContext {
     sources: Vec<ModelSource>,
     missing: Vec<MissingSource>,
     /// If `true`, the words of the user were moved out of the context's trigger.
-    has_no_words: bool,
+    user_text_removed: bool,
 }
 
 /// A source of a [`ModelContext`]: the items that a model may see.
@@ -111,7 +111,7 @@ impl ModelContext {
             trigger,
             sources,
             missing,
-            has_no_words: false,
+            user_text_removed: false,
         }
     }
 

@@ -62,8 +62,8 @@ impl ModelContext {
     /// cache.
     #[must_use]
     pub fn render_with(&self, format: Format, fences: &FenceKey) -> String {
-        let preamble = match self.has_no_words {
-            true => format.preamble_before_words(),
+        let preamble = match self.user_text_removed {
+            true => format.preamble_before_user_text(),
             false => format.preamble(),
         };
         let mut text = preamble.to_owned();

@@ -25,7 +25,7 @@ pub(crate) struct Segment {
 }
 
 /// The fields of a stored segment of events. Models see none of them, because the `llm_hints` exclude all fields.
-const HIDDEN: [&str; 6] = [
+const HIDDEN_FIELDS: [&str; 6] = [
     "trigger_id",
     "token",
     "number",
@@ -81,7 +81,7 @@ impl Segment {
     pub(super) fn breadcrumb(&self, until: Timestamp) -> NewBreadcrumb {
         NewBreadcrumb::new(CHAT_TURN)
             .tag(turn_segments_tag(self.trigger_id))
-            .llm_hints(json!({"exclude": HIDDEN}))
+            .llm_hints(json!({"exclude": HIDDEN_FIELDS}))
             .ttl(until)
             .context(json!(self))
     }
@@ -98,17 +98,17 @@ const PREFIX: &str = "ux:turn:";
 
 /// Returns the tag of messages of chat sessions with an executor. Runs cannot write it, because its prefix is reserved.
 pub(crate) fn turn_tag(executor: &str) -> String {
-    format!("{PREFIX}{}", short(executor))
+    format!("{PREFIX}{}", name_or_hash(executor))
 }
 
 /// Returns `true` if these are the tags of a chat message that is addressed to an executor.
 pub(crate) fn is_turn_of(executor: &str, tags: &[String]) -> bool {
     let mut addressed = tags.iter().filter_map(|tag| tag.strip_prefix(PREFIX));
-    addressed.any(|name| name == short(executor))
+    addressed.any(|name| name == name_or_hash(executor))
 }
 
 /// Returns an executor ID, or its hash if it is too long for a tag.
-fn short(executor: &str) -> Cow<'_, str> {
+fn name_or_hash(executor: &str) -> Cow<'_, str> {
     match PREFIX.len() + executor.len() > Breadcrumb::MAX_TAG_BYTES {
         true => hex(&Sha256::digest(executor)).into(),
         false => executor.into(),

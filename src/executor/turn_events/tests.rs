@@ -104,7 +104,7 @@ async fn a_run_without_events_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn text_beyond_the_limit_is_omitted_once() {
     let (store, events) = (MemoryStore::default(), events());
-    let piece = "x".repeat(MOST_BYTES);
+    let piece = "x".repeat(MAX_BYTES);
 
     for _ in 0..3 {
         events.add(text(&piece));
@@ -156,7 +156,7 @@ async fn a_segment_whose_write_failed_is_written_again_with_its_number() {
 
     tokio::select! {
         () = events.drive(&faulty) => {}
-        () = sleep(LONGEST_PAUSE) => {}
+        () = sleep(MAX_PAUSE) => {}
     }
 
     let segments = segments(&store).await;

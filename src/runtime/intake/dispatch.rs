@@ -127,7 +127,7 @@ impl Intake<'_> {
             return notified;
         }
         for store_context in self.shared.registry.store_contexts() {
-            let waits = store_context.waits.concerned(event);
+            let waits = store_context.waits.matching(event);
             let may_wake = store_context.wakes.concerns(event);
             if waits.is_empty() && !may_wake {
                 continue;

@@ -8,7 +8,7 @@ use super::step_breadcrumbs::StepBreadcrumb;
 use super::waiting::{Awaited, Wait, tool_of};
 use crate::classes::decided;
 use crate::error::{BoxError, Chain, Verdict};
-use crate::executor::{ContextError, Pages};
+use crate::executor::{ContextError, PagedSearch};
 use crate::machine::Answer;
 use crate::model::{Breadcrumb, Selector, Timestamp};
 use crate::request::{Pending, Reply, answer_deadline, human};
@@ -295,7 +295,7 @@ impl Drive<'_> {
         strictly: bool,
     ) -> Result<Vec<Arc<Breadcrumb>>, BoxError> {
         let mut found: Vec<Arc<Breadcrumb>> = Vec::new();
-        let mut pages = Pages::new(&*self.assembly.store, selector);
+        let mut pages = PagedSearch::new(&*self.assembly.store, selector);
         while let Some(page) = pages.next().await? {
             let oldest = page.last().map(|oldest| oldest.updated_at);
             let is_new = |found: &Arc<Breadcrumb>| match strictly {

@@ -7,7 +7,7 @@ use super::step_breadcrumbs::{StepBreadcrumb, StepBreadcrumbs};
 use super::waiting::{Awaited, Wait};
 use super::{Assembly, Conversations};
 use crate::error::BoxError;
-use crate::executor::{ExecutionContext, Share};
+use crate::executor::{ExecutionContext, WriteRestriction};
 use crate::machine::{Deferral, MachineCall, ToolOutcome};
 use crate::model::{Json, NewBreadcrumb, Timestamp, request_tag};
 use crate::request::human;
@@ -147,7 +147,7 @@ impl Step<'_> {
         let call = MachineCall::new(self.ready.path.as_str(), name, input);
         let by = self.assembly.workflow().name.as_deref();
         // Otherwise a tool that writes its input could send requests and answers in the name of the workflow.
-        let context = &self.context.writing_only(Share::Unreserved);
+        let context = &self.context.writing_only(WriteRestriction::Unreserved);
         let outcome = match is_approved {
             true => tools.call_approved(call, by, context, store).await,
             false => tools.call(call, by, context, store).await,

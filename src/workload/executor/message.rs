@@ -2,7 +2,7 @@
 
 use super::{Form, WorkloadExecutor, WorkloadMessage};
 use crate::executor::{
-    CHAT_MESSAGE, ContextError, ExecutionContext, UniversalExecutor as _, words_of,
+    CHAT_MESSAGE, ContextError, ExecutionContext, UniversalExecutor as _, user_text_of,
 };
 use crate::model::{Breadcrumb, Json};
 use crate::workload::turn_emitter::PARENT_TAG;
@@ -63,7 +63,7 @@ async fn user_text(
         return Ok(None);
     }
     match context.shown(trigger, executor.store()).await {
-        Ok(shown) => Ok(words_of(&shown).map(str::to_owned)),
+        Ok(shown) => Ok(user_text_of(&shown).map(str::to_owned)),
         Err(ContextError::Withheld { .. }) => Ok(None),
         Err(error) => Err(error),
     }
@@ -73,7 +73,7 @@ async fn user_text(
 fn message_of(trigger: &Breadcrumb, shown: &Json) -> WorkloadMessage {
     let is_chat = trigger.schema_name.as_deref() == Some(CHAT_MESSAGE);
     let text = match is_chat {
-        true => words_of(shown),
+        true => user_text_of(shown),
         false => shown.text("message"),
     };
     let content = match text {

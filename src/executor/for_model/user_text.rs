@@ -10,13 +10,13 @@ pub(crate) const CHAT_MESSAGE: &str = "user.message.v1";
 pub(super) const FIELDS: [&str; 2] = ["message", "content"];
 
 /// Returns the words in the context of a chat message: `message`, else `content`, if it is a string that is not blank.
-pub(crate) fn words_of(context: &Json) -> Option<&str> {
+pub(crate) fn user_text_of(context: &Json) -> Option<&str> {
     FIELDS
         .into_iter()
-        .find_map(|field| words_in(context, field))
+        .find_map(|field| text_in_field(context, field))
 }
 
-pub(super) fn words_in<'c>(context: &'c Json, field: &str) -> Option<&'c str> {
+pub(super) fn text_in_field<'c>(context: &'c Json, field: &str) -> Option<&'c str> {
     context.text(field).filter(|text| !text.trim().is_empty())
 }
 
@@ -25,6 +25,6 @@ impl ModelContext {
     /// none.
     pub(super) fn shows_trigger(&self) -> bool {
         let rest = self.trigger.context.as_object();
-        !self.has_no_words || rest.is_none_or(|rest| !rest.is_empty())
+        !self.user_text_removed || rest.is_none_or(|rest| !rest.is_empty())
     }
 }
