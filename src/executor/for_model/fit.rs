@@ -1,7 +1,7 @@
 use super::super::sources::{MissingReason, MissingSource};
 use super::budget::{BudgetError, ContextBudget};
 use super::format::Format;
-use super::tally::{Candidate, Scale, Tally, is_over_budget, left_out_before};
+use super::tally::{Candidate, Scale, Tally, is_over_budget, omitted_before};
 use super::{ModelContext, ModelItem, ModelSource};
 use std::collections::{BTreeMap, HashSet};
 
@@ -38,22 +38,22 @@ impl ModelContext {
     /// # Ok::<(), universal_executor::BoxError>(())
     /// ```
     pub fn fit(mut self, budget: &ContextBudget, format: Format) -> Result<Self, BudgetError> {
-        let mut cuts: BTreeMap<usize, Cut> = BTreeMap::new();
-        for candidate in self.to_leave_out(budget, format)? {
-            let cut = cuts.entry(candidate.source).or_default();
-            cut.places.insert(candidate.place);
-            cut.bytes = cut.bytes.saturating_add(candidate.cost.bytes());
+        let mut omissions: BTreeMap<usize, OverBudgetItems> = BTreeMap::new();
+        for candidate in self.items_to_omit(budget, format)? {
+            let omitted = omissions.entry(candidate.source).or_default();
+            omitted.indexes.insert(candidate.index);
+            omitted.bytes = omitted.bytes.saturating_add(candidate.cost.bytes());
         }
-        for (at, cut) in cuts {
+        for (at, omitted) in omissions {
             if let Some(source) = self.sources.get_mut(at) {
-                cut.leave_out_of(source, &mut self.missing);
+                omitted.remove_from(source, &mut self.missing);
             }
         }
         Ok(self)
     }
 
     /// Returns the smallest set of items to omit, so that the text of the context is within the budget.
-    fn to_leave_out(
+    fn items_to_omit(
         &self,
         budget: &ContextBudget,
         format: Format,
@@ -65,7 +65,7 @@ impl ModelContext {
         // Starts without any candidate, and adds one at a time. A note may cost more than the item that it reports as
         // omitted, so the cost does not always grow. The last admitted state has the fewest omitted items.
         for (before, candidate) in candidates.iter().enumerate().skip(surplus).rev() {
-            tally.put_back(candidate);
+            tally.restore(candidate);
             if budget.admits(tally.total()).is_ok() {
                 fewest = Ok(before);
             }
@@ -76,10 +76,10 @@ impl ModelContext {
 }
 
 /// Returns the items of a context that may be omitted, in the order of their omission. The number counts the first of these items: they
-/// must be omitted because their sources have more than `most` items.
+/// must be omitted because their sources have more than `max_items` items.
 fn candidates<'a>(
     sources: &'a [ModelSource],
-    most: usize,
+    max_items: usize,
     scale: &Scale<'_>,
 ) -> (Vec<Candidate<'a>>, usize) {
     let optional = sources.iter().enumerate();
@@ -87,10 +87,10 @@ fn candidates<'a>(
     let mut all: Vec<_> = optional
         .flat_map(|(at, source)| {
             let items = source.items.iter().enumerate();
-            items.map(move |(place, item)| {
+            items.map(move |(index, item)| {
                 let candidate = Candidate {
                     source: at,
-                    place,
+                    index,
                     item,
                     cost: scale.item(item),
                 };
@@ -103,12 +103,14 @@ fn candidates<'a>(
     all.sort_by_key(|(priority, candidate)| (*priority, age(candidate.item)));
     let surplus_of = |source: &ModelSource| match source.is_one {
         true => 0,
-        false => source.items.len().saturating_sub(most),
+        false => source.items.len().saturating_sub(max_items),
     };
     let mut surplus: Vec<usize> = sources.iter().map(surplus_of).collect();
     let mut is_surplus = |candidate: &Candidate<'_>| {
-        let left = surplus.get_mut(candidate.source).filter(|left| **left > 0);
-        left.map(|left| *left -= 1).is_some()
+        let remaining = surplus
+            .get_mut(candidate.source)
+            .filter(|remaining| **remaining > 0);
+        remaining.map(|remaining| *remaining -= 1).is_some()
     };
     let all = all.into_iter().map(|(_, candidate)| candidate);
     let (mut all, others): (Vec<_>, Vec<_>) = all.partition(|candidate| is_surplus(candidate));
@@ -119,25 +121,25 @@ fn candidates<'a>(
 
 /// The items of one context source that are omitted to stay within a budget.
 #[derive(Default)]
-struct Cut {
-    places: HashSet<usize>,
+struct OverBudgetItems {
+    indexes: HashSet<usize>,
     bytes: usize,
 }
 
-impl Cut {
-    fn leave_out_of(&self, source: &mut ModelSource, missing: &mut Vec<MissingSource>) {
-        let mut places = 0..;
+impl OverBudgetItems {
+    fn remove_from(&self, source: &mut ModelSource, missing: &mut Vec<MissingSource>) {
+        let mut indexes = 0..;
         source.items.retain(|_| {
-            places
+            indexes
                 .next()
-                .is_none_or(|place| !self.places.contains(&place))
+                .is_none_or(|index| !self.indexes.contains(&index))
         });
-        let (items, bytes) = left_out_before(&source.key, missing);
+        let (items, bytes) = omitted_before(&source.key, missing);
         missing.retain(|missing| !is_over_budget(&source.key, missing));
         missing.push(MissingSource {
             key: source.key.clone(),
             reason: MissingReason::OverBudget {
-                items: items.saturating_add(self.places.len()),
+                items: items.saturating_add(self.indexes.len()),
                 bytes: bytes.saturating_add(self.bytes),
             },
         });

@@ -8,7 +8,7 @@ const TOO_DEEP: &str = "\"(nests too deeply to be shown)\"";
 
 /// Returns `true` for characters that some readers treat as a line end, that control a terminal, or that are invisible to people
 /// but not to a model. The control characters are U+0000 to U+001F and U+007F to U+009F.
-fn is_unruly(c: char) -> bool {
+fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
@@ -27,7 +27,7 @@ pub(super) fn push_json(json: &Json, in_markup: bool, out: &mut String) {
     if json.size() == usize::MAX {
         return out.push_str(TOO_DEEP);
     }
-    let is_escaped = |c| is_unruly(c) || (in_markup && matches!(c, '<' | '>' | '&'));
+    let is_escaped = |c| needs_escape(c) || (in_markup && matches!(c, '<' | '>' | '&'));
     let (mut in_string, mut after_backslash) = (false, false);
     for c in json.to_string().chars() {
         match c {
@@ -62,7 +62,7 @@ pub(super) fn escaped(text: &str) -> String {
             '<' => line.push_str("&lt;"),
             '>' => line.push_str("&gt;"),
             '"' => line.push_str("&quot;"),
-            c if is_unruly(c) => line.push_str(&format!("&#x{:x};", u32::from(c))),
+            c if needs_escape(c) => line.push_str(&format!("&#x{:x};", u32::from(c))),
             c => line.push(c),
         }
     }

@@ -26,8 +26,8 @@ pub(super) struct Facts<'a> {
 #[derive(Clone, Copy, Default)]
 enum Schema<'a> {
     #[default]
-    OfNothing,
-    OfAll(Option<&'a str>),
+    NoItems,
+    Common(Option<&'a str>),
     Several,
 }
 
@@ -66,9 +66,9 @@ impl<'a> Facts<'a> {
     pub(super) fn add(&mut self, item: &'a ModelItem) {
         let schema = item.schema_name.as_deref();
         self.schema = match self.schema {
-            Schema::OfNothing => Schema::OfAll(schema),
-            Schema::OfAll(same) if same == schema => Schema::OfAll(same),
-            Schema::OfAll(_) | Schema::Several => Schema::Several,
+            Schema::NoItems => Schema::Common(schema),
+            Schema::Common(same) if same == schema => Schema::Common(same),
+            Schema::Common(_) | Schema::Several => Schema::Several,
         };
         self.updated = self.updated.max(Some(item.updated_at));
         self.items += 1;
@@ -80,11 +80,11 @@ impl<'a> Facts<'a> {
 
     /// Returns the facts about a section's items as a sentence, for example
     /// `2 items of schema page.v1, last updated 2026-11-21T20:33:40Z`.
-    fn in_words(&self) -> String {
+    fn as_sentence(&self) -> String {
         let schema = match self.schema {
-            Schema::OfAll(Some(name)) if is_plain(name) => format!(" of schema {name}"),
+            Schema::Common(Some(name)) if is_plain(name) => format!(" of schema {name}"),
             Schema::Several => " of several schemas".to_owned(),
-            Schema::OfNothing | Schema::OfAll(_) => String::new(),
+            Schema::NoItems | Schema::Common(_) => String::new(),
         };
         let updated = self.updated.map(|at| format!(", last updated {at}"));
         let noun = if self.items == 1 { "item" } else { "items" };
@@ -97,11 +97,11 @@ impl<'a> Facts<'a> {
 
     /// Returns the facts about a section's items as XML attributes, for example
     /// ` items="2" schema="page.v1" updated="2026-11-21T20:33:40Z"`.
-    fn in_attributes(&self) -> String {
+    fn as_attributes(&self) -> String {
         let schema = match self.schema {
-            Schema::OfAll(Some(name)) if is_plain(name) => format!(" schema=\"{name}\""),
+            Schema::Common(Some(name)) if is_plain(name) => format!(" schema=\"{name}\""),
             Schema::Several => " schemas=\"several\"".to_owned(),
-            Schema::OfNothing | Schema::OfAll(_) => String::new(),
+            Schema::NoItems | Schema::Common(_) => String::new(),
         };
         let updated = self.updated.map(|at| format!(" updated=\"{at}\""));
         format!(
@@ -121,14 +121,14 @@ impl Heading<'_> {
                     Self::Trigger => TRIGGER.to_owned(),
                 };
                 Frame {
-                    before: format!("\n## {name}\n{}\n```json data-", facts.in_words()),
+                    before: format!("\n## {name}\n{}\n```json data-", facts.as_sentence()),
                     open: "\n",
                     close: "\n```\n",
                     end: None,
                 }
             }
             Format::Xml => {
-                let facts = facts.in_attributes();
+                let facts = facts.as_attributes();
                 let (tag, end) = match self {
                     Self::Source(key) => (
                         format!("<source key=\"{}\"{facts}>", escaped(key)),
@@ -229,7 +229,7 @@ pub(super) fn before_notes(format: Format) -> &'static str {
 
 /// Returns the note on a missing or incomplete context source, as one line.
 pub(super) fn note(format: Format, key: &str, reason: &MissingReason) -> String {
-    let reason = told(reason);
+    let reason = reason_text(reason);
     match format {
         Format::Markdown => format!("- {}: {reason}\n", name_of(key)),
         Format::Xml => {
@@ -241,7 +241,7 @@ pub(super) fn note(format: Format, key: &str, reason: &MissingReason) -> String 
 
 /// Returns the reason why a context source is missing or incomplete. Messages of drivers or servers must not reach a prompt, so the reason
 /// omits them.
-fn told(reason: &MissingReason) -> String {
+fn reason_text(reason: &MissingReason) -> String {
     match reason {
         MissingReason::Failed(error) => format!("{reason} ({})", error.code()),
         // Hints can come from a breadcrumb, so their text must not reach the model.

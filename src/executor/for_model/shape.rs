@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Maximum number of separately reported causes of withheld items in one context source, so that a writer cannot flood the report.
-const MOST_CAUSES: usize = 4;
+const MAX_CAUSES: usize = 4;
 
 /// Maximum number of hint steps for a whole context: four times the limit of one breadcrumb. Any writer can set hints.
 const STEPS: usize = 4 * MAX_STEPS;
@@ -20,10 +20,10 @@ const STEPS: usize = 4 * MAX_STEPS;
 const BYTES: usize = 8 * MAX_OUTPUT_BYTES;
 
 /// Maximum number of hint steps before a yield, so that the heartbeat in the same task can extend the lease.
-const AT_ONCE: usize = 1 << 17;
+const MAX_STEPS_PER_YIELD: usize = 1 << 17;
 
 /// Fixed cost of a breadcrumb in hint steps, in addition to the steps of its hints.
-const EACH: usize = 1 << 10;
+const STEPS_PER_ITEM: usize = 1 << 10;
 
 impl ExecutionContext {
     /// Returns the part of the execution context that a model may see: the trigger and every item, each shaped by its hints.
@@ -70,12 +70,12 @@ impl ExecutionContext {
 
 /// Applies hints to the trigger and all items of an execution context.
 async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError> {
-    let by_schema = context.hints_of(schemas_to_ask(context)).await?;
+    let by_schema = context.hints_of(schemas_to_read(context)).await?;
     let mut shaper = Shaper {
         by_schema,
         own: Vec::new(),
-        left: (STEPS, BYTES),
-        since: 0,
+        remaining: (STEPS, BYTES),
+        steps_since_yield: 0,
     };
     let trigger = match shaper.shape(context.trigger()) {
         Ok(item) => item,
@@ -109,7 +109,7 @@ async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError
 }
 
 /// Returns the schema names of the breadcrumbs in the execution context, except breadcrumbs with the field `llm_hints`.
-fn schemas_to_ask(context: &ExecutionContext) -> Vec<String> {
+fn schemas_to_read(context: &ExecutionContext) -> Vec<String> {
     let items = context.sources().iter().flat_map(|source| &source.items);
     let all = items.map(|item| &**item).chain([context.trigger()]);
     let without = all.filter(|item| schema_hints::own(item).is_none());
@@ -138,9 +138,9 @@ pub(super) struct Shaper {
     /// Cache of parsed hints of breadcrumbs, because items of one kind mostly have equal hints.
     own: Vec<(Json, Result<Hints, HintsError>)>,
     /// The remaining hint steps and output bytes for the context.
-    left: (usize, usize),
+    remaining: (usize, usize),
     /// Hint steps since the last yield to other tasks.
-    since: usize,
+    steps_since_yield: usize,
 }
 
 impl Shaper {
@@ -149,31 +149,31 @@ impl Shaper {
         Self {
             by_schema,
             own: Vec::new(),
-            left: (MAX_STEPS, MAX_OUTPUT_BYTES),
-            since: 0,
+            remaining: (MAX_STEPS, MAX_OUTPUT_BYTES),
+            steps_since_yield: 0,
         }
     }
 
     /// Applies hints to the items of a context source, within the source's share of the remaining hint steps and output bytes. `shares` is
     /// the number of sources that divide the remainder equally: this source and all later sources.
     async fn shape_all(&mut self, source: &Source, shares: usize) -> (ModelSource, Causes) {
-        let (steps, bytes) = self.left;
+        let (steps, bytes) = self.remaining;
         let share = (steps / shares.max(1), bytes / shares.max(1));
         let others = (steps - share.0, bytes - share.1);
-        self.left = share;
+        self.remaining = share;
         let mut items = Vec::with_capacity(source.items.len());
         let mut causes = Causes::new();
         for item in &source.items {
             match self.shape(item) {
                 Ok(item) => items.push(item),
-                Err(cause) => count(&mut causes, cause),
+                Err(cause) => add_cause(&mut causes, cause),
             }
-            if self.since >= AT_ONCE {
-                self.since = 0;
+            if self.steps_since_yield >= MAX_STEPS_PER_YIELD {
+                self.steps_since_yield = 0;
                 tokio::task::yield_now().await;
             }
         }
-        self.left = (self.left.0 + others.0, self.left.1 + others.1);
+        self.remaining = (self.remaining.0 + others.0, self.remaining.1 + others.1);
         let shaped = ModelSource {
             key: source.key.clone(),
             items,
@@ -224,22 +224,22 @@ impl Shaper {
     }
 
     fn read(&mut self, hints: &Json) -> Result<Hints, HintsError> {
-        const MOST: usize = 16;
+        const MAX_CACHED_HINTS: usize = 16;
         if let Some((_, read)) = self.own.iter().find(|(known, _)| known == hints) {
             return read.clone();
         }
-        self.since += EACH + hints.size();
+        self.steps_since_yield += STEPS_PER_ITEM + hints.size();
         let read = Hints::from_json(hints);
-        if self.own.len() < MOST {
+        if self.own.len() < MAX_CACHED_HINTS {
             self.own.push((hints.clone(), read.clone()));
         }
         read
     }
 }
 
-fn count(causes: &mut Causes, cause: WithheldBy) {
+fn add_cause(causes: &mut Causes, cause: WithheldBy) {
     let cause = match causes.iter().position(|(_, known)| **known == cause) {
-        None if causes.len() >= MOST_CAUSES => WithheldBy::More,
+        None if causes.len() >= MAX_CAUSES => WithheldBy::More,
         None | Some(_) => cause,
     };
     match causes.iter_mut().find(|(_, known)| **known == cause) {

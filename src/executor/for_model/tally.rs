@@ -122,18 +122,18 @@ impl<'a> Scale<'a> {
 /// An item of a context that a budget may omit.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
-    /// Index of the item's context source. The field `place` is the index of the item in the source.
+    /// Index of the item's context source. The field `index` is the index of the item in the source.
     pub(super) source: usize,
-    pub(super) place: usize,
+    pub(super) index: usize,
     pub(super) item: &'a ModelItem,
     /// Cost of the item in the rendered context, on its line.
     pub(super) cost: Cost,
 }
 
-/// Running total of a rendered context's cost. [`put_back`](Self::put_back) adds an omitted item to the total.
+/// Running total of a rendered context's cost. [`restore`](Self::restore) adds an omitted item to the total.
 pub(super) struct Tally<'a> {
     scale: &'a Scale<'a>,
-    parts: Vec<Part<'a>>,
+    source_costs: Vec<SourceCost<'a>>,
     /// The cost of the rendered context except the heading of the notes on missing sources.
     sum: Cost,
     /// The number of notes on missing or incomplete sources.
@@ -142,14 +142,14 @@ pub(super) struct Tally<'a> {
 }
 
 /// Running total of one source's cost in a rendered context.
-struct Part<'a> {
+struct SourceCost<'a> {
     source: &'a ModelSource,
     facts: Facts<'a>,
     items: Cost,
     /// Number and total bytes of the source's items that an earlier call of `fit` omitted.
-    before: (usize, usize),
+    omitted_earlier: (usize, usize),
     /// Number and total bytes of the source's items that are omitted now.
-    left_out: (usize, usize),
+    omitted: (usize, usize),
     /// The current cost of the source's section and note.
     cost: Cost,
 }
@@ -162,36 +162,36 @@ impl<'a> Tally<'a> {
         scale: &'a Scale<'a>,
     ) -> Self {
         let sources = context.sources.iter();
-        let mut parts: Vec<_> = sources
-            .map(|source| Part::of(source, &context.missing, scale))
+        let mut source_costs: Vec<_> = sources
+            .map(|source| SourceCost::of(source, &context.missing, scale))
             .collect();
         for candidate in candidates {
-            if let Some(part) = parts.get_mut(candidate.source) {
-                part.left_out.0 += 1;
-                part.left_out.1 += candidate.cost.bytes();
+            if let Some(source_cost) = source_costs.get_mut(candidate.source) {
+                source_cost.omitted.0 += 1;
+                source_cost.omitted.1 += candidate.cost.bytes();
             }
         }
         let facts = Facts::of(std::slice::from_ref(&context.trigger));
         let mut tally = Self {
             scale,
-            parts: Vec::new(),
+            source_costs: Vec::new(),
             sum: scale.text(scale.format.preamble())
                 + scale.frame(Heading::Trigger, &facts)
                 + scale.item(&context.trigger),
             notes: 0,
             before_notes: scale.text(before_notes(scale.format)),
         };
-        for mut part in parts {
-            part.weigh(scale);
-            tally.sum += part.cost;
-            tally.notes += usize::from(part.is_noted());
-            tally.parts.push(part);
+        for mut source_cost in source_costs {
+            source_cost.update_cost(scale);
+            tally.sum += source_cost.cost;
+            tally.notes += usize::from(source_cost.has_note());
+            tally.source_costs.push(source_cost);
         }
         for missing in &context.missing {
             if !tally
-                .parts
+                .source_costs
                 .iter()
-                .any(|part| is_over_budget(&part.source.key, missing))
+                .any(|source_cost| is_over_budget(&source_cost.source.key, missing))
             {
                 tally.sum += scale.text(&note(scale.format, &missing.key, &missing.reason));
                 tally.notes += 1;
@@ -200,19 +200,19 @@ impl<'a> Tally<'a> {
         tally
     }
 
-    pub(super) fn put_back(&mut self, candidate: &Candidate<'a>) {
-        let Some(part) = self.parts.get_mut(candidate.source) else {
+    pub(super) fn restore(&mut self, candidate: &Candidate<'a>) {
+        let Some(source_cost) = self.source_costs.get_mut(candidate.source) else {
             return;
         };
-        self.sum -= part.cost;
-        self.notes -= usize::from(part.is_noted());
-        part.facts.add(candidate.item);
-        part.items += candidate.cost;
-        part.left_out.0 -= 1;
-        part.left_out.1 -= candidate.cost.bytes();
-        part.weigh(self.scale);
-        self.sum += part.cost;
-        self.notes += usize::from(part.is_noted());
+        self.sum -= source_cost.cost;
+        self.notes -= usize::from(source_cost.has_note());
+        source_cost.facts.add(candidate.item);
+        source_cost.items += candidate.cost;
+        source_cost.omitted.0 -= 1;
+        source_cost.omitted.1 -= candidate.cost.bytes();
+        source_cost.update_cost(self.scale);
+        self.sum += source_cost.cost;
+        self.notes += usize::from(source_cost.has_note());
     }
 
     pub(super) fn total(&self) -> Cost {
@@ -223,33 +223,33 @@ impl<'a> Tally<'a> {
     }
 }
 
-impl<'a> Part<'a> {
+impl<'a> SourceCost<'a> {
     fn of(source: &'a ModelSource, missing: &[MissingSource], scale: &Scale<'_>) -> Self {
-        let mut part = Self {
+        let mut source_cost = Self {
             source,
             facts: Facts::default(),
             items: Cost::default(),
-            before: left_out_before(&source.key, missing),
-            left_out: (0, 0),
+            omitted_earlier: omitted_before(&source.key, missing),
+            omitted: (0, 0),
             cost: Cost::default(),
         };
         // The items of optional sources are candidates, so they are added later.
         if source.required {
-            part.facts = Facts::of(&source.items);
-            part.items = source
+            source_cost.facts = Facts::of(&source.items);
+            source_cost.items = source
                 .items
                 .iter()
                 .map(|item| scale.item(item))
-                .fold(part.items, Cost::add);
+                .fold(source_cost.items, Cost::add);
         }
-        part
+        source_cost
     }
 
-    fn is_noted(&self) -> bool {
-        self.before.0 > 0 || self.left_out.0 > 0
+    fn has_note(&self) -> bool {
+        self.omitted_earlier.0 > 0 || self.omitted.0 > 0
     }
 
-    fn weigh(&mut self, scale: &Scale<'_>) {
+    fn update_cost(&mut self, scale: &Scale<'_>) {
         let key = &self.source.key;
         self.cost = Cost::default();
         if self.source.is_shown(self.facts.items()) {
@@ -258,10 +258,10 @@ impl<'a> Part<'a> {
                 self.cost += scale.list_of(self.facts.items());
             }
         }
-        if self.is_noted() {
+        if self.has_note() {
             let reason = MissingReason::OverBudget {
-                items: self.before.0.saturating_add(self.left_out.0),
-                bytes: self.before.1.saturating_add(self.left_out.1),
+                items: self.omitted_earlier.0.saturating_add(self.omitted.0),
+                bytes: self.omitted_earlier.1.saturating_add(self.omitted.1),
             };
             self.cost += scale.text(&note(scale.format, key, &reason));
         }
@@ -269,7 +269,7 @@ impl<'a> Part<'a> {
 }
 
 /// Returns the number and the total bytes of a source's items that earlier calls of `fit` omitted.
-pub(super) fn left_out_before(key: &str, missing: &[MissingSource]) -> (usize, usize) {
+pub(super) fn omitted_before(key: &str, missing: &[MissingSource]) -> (usize, usize) {
     let mut before = (0_usize, 0_usize);
     for missing in missing.iter().filter(|missing| missing.key == key) {
         if let MissingReason::OverBudget { items, bytes } = missing.reason {

@@ -171,7 +171,7 @@ fn an_empty_list_has_a_section_and_an_empty_single_item_source_has_none() {
 #[test]
 fn a_schema_is_rendered_if_it_is_plain_and_shared_by_all_items() {
     let plain = "a-Z_0.9:x";
-    for (schemas, told) in [
+    for (schemas, expected) in [
         ([Some(plain), Some(plain)], " of schema a-Z_0.9:x,"),
         ([Some("a b"), Some("a b")], "2 items, last"),
         ([Some(""), Some("")], "2 items, last"),
@@ -191,7 +191,7 @@ fn a_schema_is_rendered_if_it_is_plain_and_shared_by_all_items() {
 
         let text = context.render(Format::Markdown);
 
-        assert!(text.contains(told), "{schemas:?} {text}");
+        assert!(text.contains(expected), "{schemas:?} {text}");
     }
 }
 

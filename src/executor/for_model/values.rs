@@ -10,7 +10,7 @@ use crate::model::Json;
 
 /// Returns named values as Markdown sections, fenced like the sources of a rendered context.
 pub(crate) fn fenced<'v>(values: impl IntoIterator<Item = (&'v str, &'v Json)>) -> String {
-    let mut text = explained();
+    let mut text = introduction();
     for (name, value) in values {
         push_section(name, 1, &line(value), &mut text);
     }
@@ -26,14 +26,14 @@ pub(crate) fn line(value: &Json) -> String {
 
 /// Returns `lines` as one Markdown section with a fence, like a context source that is a list. [`line`] creates the lines.
 pub(crate) fn fenced_lines(name: &str, lines: &[String]) -> String {
-    let mut text = explained();
+    let mut text = introduction();
     let list = lines.join(BETWEEN);
     let content = format!("{LIST_OPEN}{BEFORE_FIRST}{list}{LIST_CLOSE}");
     push_section(name, lines.len(), &content, &mut text);
     text
 }
 
-fn explained() -> String {
+fn introduction() -> String {
     format!("Below is data, in sections.\n{DATA}")
 }
 

@@ -60,8 +60,8 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/error/chain.rs MAX_LINE_BYTES",
             "src/executor/finalize.rs MAX_INHERITED_TAGS",
             "src/executor/finalize.rs MAX_INHERITED_TAG_BYTES",
-            "src/executor/for_model/shape.rs MOST",
-            "src/executor/for_model/shape.rs MOST_CAUSES",
+            "src/executor/for_model/shape.rs MAX_CACHED_HINTS",
+            "src/executor/for_model/shape.rs MAX_CAUSES",
             "src/http.rs MAX_BYTES",
             "src/model/fields.rs LONGEST",
             "src/model/nearest.rs LONGEST",
@@ -90,7 +90,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     (
         "the work until other tasks have their turn",
         &[
-            "src/executor/for_model/shape.rs AT_ONCE",
+            "src/executor/for_model/shape.rs MAX_STEPS_PER_YIELD",
             "src/store/memory/vectors.rs AT_ONCE",
         ],
     ),

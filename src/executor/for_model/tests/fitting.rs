@@ -17,7 +17,7 @@ fn context(sources: impl IntoIterator<Item = ModelSource>) -> ModelContext {
 }
 
 /// Returns the numbers of the items of a source.
-fn kept(context: &ModelContext, key: &str) -> Vec<i64> {
+fn remaining_items(context: &ModelContext, key: &str) -> Vec<i64> {
     let items = context.many(key).iter();
     items
         .map(|item| item.context["n"].as_i64().unwrap())
@@ -60,13 +60,25 @@ fn the_oldest_items_are_omitted_first_and_counted_in_a_note() {
 
         let fitted = context.fit(&budget, format).unwrap();
 
-        let kept = kept(&fitted, "history");
-        assert!(kept.len() < 50 && kept.len() > 30, "{kept:?}");
-        assert!(kept.iter().copied().eq(0..kept.len() as i64), "{kept:?}");
-        assert_eq!(notes(&fitted), [("history".to_owned(), 50 - kept.len())]);
+        let remaining_items = remaining_items(&fitted, "history");
+        assert!(
+            remaining_items.len() < 50 && remaining_items.len() > 30,
+            "{remaining_items:?}"
+        );
+        assert!(
+            remaining_items
+                .iter()
+                .copied()
+                .eq(0..remaining_items.len() as i64),
+            "{remaining_items:?}"
+        );
+        assert_eq!(
+            notes(&fitted),
+            [("history".to_owned(), 50 - remaining_items.len())]
+        );
         let text = fitted.render(format);
         assert!(
-            text.contains(&format!("{} items of ", 50 - kept.len())),
+            text.contains(&format!("{} items of ", 50 - remaining_items.len())),
             "{text}"
         );
         assert!(text.len() <= budget.bytes);
@@ -90,8 +102,8 @@ fn items_of_lower_priority_are_omitted_before_older_items() {
 
     let fitted = context.fit(&budget, Format::Xml).unwrap();
 
-    assert_eq!(kept(&fitted, "old"), [0]);
-    assert!(kept(&fitted, "history").len() < 50);
+    assert_eq!(remaining_items(&fitted, "old"), [0]);
+    assert!(remaining_items(&fitted, "history").len() < 50);
 }
 
 #[test]
@@ -105,8 +117,8 @@ fn items_of_equal_age_are_omitted_from_the_first_source_first() {
 
     let fitted = context.fit(&budget, Format::Markdown).unwrap();
 
-    assert_eq!(kept(&fitted, "first"), [1, 2, 3, 4, 5, 6, 7, 8]);
-    assert_eq!(kept(&fitted, "second").len(), 9);
+    assert_eq!(remaining_items(&fitted, "first"), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(remaining_items(&fitted, "second").len(), 9);
 }
 
 #[test]
@@ -118,9 +130,12 @@ fn the_order_of_the_items_stays() {
 
     let fitted = context.fit(&budget, Format::Markdown).unwrap();
 
-    let kept = kept(&fitted, "history");
-    assert!(kept.is_sorted_by(|a, b| a > b), "{kept:?}");
-    assert_eq!(kept.last(), Some(&0));
+    let remaining_items = remaining_items(&fitted, "history");
+    assert!(
+        remaining_items.is_sorted_by(|a, b| a > b),
+        "{remaining_items:?}"
+    );
+    assert_eq!(remaining_items.last(), Some(&0));
 }
 
 #[test]
@@ -134,9 +149,9 @@ fn each_optional_list_keeps_its_newest_items() {
         .fit(&ContextBudget::default().items_per_source(4), Format::Xml)
         .unwrap();
 
-    assert_eq!(kept(&fitted, "history"), [0, 1, 2, 3]);
-    assert_eq!(kept(&fitted, "required").len(), 9);
-    assert_eq!(kept(&fitted, "page"), [7]);
+    assert_eq!(remaining_items(&fitted, "history"), [0, 1, 2, 3]);
+    assert_eq!(remaining_items(&fitted, "required").len(), 9);
+    assert_eq!(remaining_items(&fitted, "page"), [7]);
     assert_eq!(notes(&fitted), [("history".to_owned(), 5)]);
 }
 
@@ -235,7 +250,7 @@ fn each_item_is_counted_only_once() {
 
         let fitted = context([history(200)]).fit(&budget, format).unwrap();
 
-        assert!(kept(&fitted, "history").len() < 100);
+        assert!(remaining_items(&fitted, "history").len() < 100);
         assert_eq!(*counted.lock().unwrap(), 200);
     }
 }

@@ -77,7 +77,7 @@ fn ids(context: &ModelContext) -> BTreeMap<String, Ids> {
 }
 
 /// Returns the items that may be omitted, in the documented order, and the number of items that have to be omitted.
-fn order(context: &ModelContext, most: usize) -> (Ids, usize) {
+fn order(context: &ModelContext, max_items: usize) -> (Ids, usize) {
     let mut candidates = Vec::new();
     let mut surplus = Vec::new();
     for source in context.sources().iter().filter(|source| !source.required) {
@@ -86,7 +86,7 @@ fn order(context: &ModelContext, most: usize) -> (Ids, usize) {
         let too_many = if source.is_one {
             0
         } else {
-            items.len().saturating_sub(most)
+            items.len().saturating_sub(max_items)
         };
         for (at, item) in items.into_iter().enumerate() {
             let key = (source.priority, item.updated_at, item.version, item.id);
@@ -106,12 +106,12 @@ fn order(context: &ModelContext, most: usize) -> (Ids, usize) {
 }
 
 /// Returns the context without these items, with notes on them.
-fn without(context: &ModelContext, gone: &[BreadcrumbId], format: Format) -> ModelContext {
+fn without(context: &ModelContext, omitted: &[BreadcrumbId], format: Format) -> ModelContext {
     let mut rest = context.clone();
     for source in &mut rest.sources {
         let (left_out, kept) = std::mem::take(&mut source.items)
             .into_iter()
-            .partition::<Vec<_>, _>(|item| gone.contains(&item.id));
+            .partition::<Vec<_>, _>(|item| omitted.contains(&item.id));
         source.items = kept;
         if !left_out.is_empty() {
             let bytes = left_out.iter().map(|item| item.content(format).len()).sum();
@@ -129,10 +129,10 @@ fn without(context: &ModelContext, gone: &[BreadcrumbId], format: Format) -> Mod
 fn oracle(
     context: &ModelContext,
     limit: usize,
-    most: usize,
+    max_items: usize,
     format: Format,
 ) -> Option<ModelContext> {
-    let (order, surplus) = order(context, most);
+    let (order, surplus) = order(context, max_items);
     (surplus..=order.len())
         .map(|count| without(context, &order[..count], format))
         .find(|rest| rest.render(format).len() <= limit)
@@ -140,16 +140,16 @@ fn oracle(
 
 /// Generates a context, a format, a limit in bytes from slightly too small to more than enough, and a limit of items.
 fn any_case() -> impl Strategy<Value = (ModelContext, Format, usize, usize)> {
-    let most = prop_oneof![3 => Just(usize::MAX), 1 => 0..4_usize];
-    (any_context(), select(&FORMATS[..]), 0..110_usize, most).prop_map(
-        |(context, format, percent, most)| {
+    let max_items = prop_oneof![3 => Just(usize::MAX), 1 => 0..4_usize];
+    (any_context(), select(&FORMATS[..]), 0..110_usize, max_items).prop_map(
+        |(context, format, percent, max_items)| {
             let least = without(&context, &order(&context, 0).0, format)
                 .render(format)
                 .len();
             let whole = context.render(format).len();
             let limit =
                 least.saturating_sub(20) + (whole + 20).saturating_sub(least) * percent / 100;
-            (context, format, limit, most)
+            (context, format, limit, max_items)
         },
     )
 }
@@ -159,10 +159,10 @@ proptest! {
 
     #[test]
     fn byte_and_token_budgets_omit_items_in_the_documented_order(
-        (context, format, limit, most) in any_case(),
+        (context, format, limit, max_items) in any_case(),
         in_tokens in any::<bool>(),
     ) {
-        let budget = ContextBudget::default().items_per_source(most).counter(Arc::new(bytes));
+        let budget = ContextBudget::default().items_per_source(max_items).counter(Arc::new(bytes));
         let budget = match in_tokens {
             true => budget.tokens(limit),
             false => budget.bytes(limit),
@@ -170,7 +170,7 @@ proptest! {
 
         let fitted = context.clone().fit(&budget, format).ok();
 
-        let expected = oracle(&context, limit, most, format);
+        let expected = oracle(&context, limit, max_items, format);
         prop_assert_eq!(fitted.as_ref().map(ids), expected.as_ref().map(ids));
         let Some((fitted, expected)) = fitted.zip(expected) else { return Ok(()) };
         let text = fitted.render(format);
@@ -184,7 +184,7 @@ proptest! {
         prop_assert_eq!(&fitted.trigger().context, &context.trigger().context);
         for (before, after) in context.sources().iter().zip(fitted.sources()) {
             prop_assert!(!before.required || before.items.len() == after.items.len());
-            prop_assert!(after.required || after.is_one || after.items.len() <= most);
+            prop_assert!(after.required || after.is_one || after.items.len() <= max_items);
         }
         let again = fitted.fit(&budget, format).map(|again| again.render(format));
         prop_assert_eq!(again, Ok(text));
