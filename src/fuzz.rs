@@ -21,7 +21,7 @@ mod vocabulary;
     dead_code,
     reason = "most readers of these formats belong to optional features"
 )]
-mod wires;
+mod wire_formats;
 mod words;
 #[cfg(feature = "workflows")]
 mod workflows;
@@ -35,7 +35,7 @@ pub(crate) use vocabulary::CONTEXT;
     unused_imports,
     reason = "most readers of these formats belong to optional features"
 )]
-pub(crate) use wires::{CHUNK, SENT_CALL, SERVER_ANSWER, event_stream};
+pub(crate) use wire_formats::{CHUNK, SENT_CALL, SERVER_ANSWER, event_stream};
 
 use proptest::test_runner::Config;
 

@@ -2,15 +2,15 @@
 
 use super::Shape::{self, Any, Either, List, Named, Object, Raw, Word};
 use super::vocabulary::{
-    CONDITIONS, CONTEXT, FLAG, HINTS, ID, NUMBER, SCHEMA, SCHEMA_OF_JSON, SUBSCRIPTIONS, TAG_LIST,
-    TEXT, VERSION, WHOLE,
+    CONDITIONS, CONTEXT, FLAG, HINTS, ID, INTEGER, NUMBER, SCHEMA, SCHEMA_OF_JSON, SUBSCRIPTIONS,
+    TAG_LIST, TEXT, VERSION,
 };
 
 const TOOLS: &[&str] = &[
     "echo", "fail", "echo", "echo", "fail", "search", "Echo", "echo ",
 ];
 const AGENTS: &[&str] = &["helper", "other", "a"];
-const COLLEAGUES: Shape = List(&Either(&[
+const AGENT_REFERENCES: Shape = List(&Either(&[
     &Word(AGENTS),
     &Object(&[("agent!", &Word(AGENTS)), ("description!", &TEXT)]),
 ]));
@@ -25,9 +25,9 @@ pub(crate) const AGENT: Shape = Object(&[
     (
         "context_budget",
         &Object(&[
-            ("tokens", &WHOLE),
-            ("bytes", &WHOLE),
-            ("items_per_source", &WHOLE),
+            ("tokens", &INTEGER),
+            ("bytes", &INTEGER),
+            ("items_per_source", &INTEGER),
         ]),
     ),
     ("responds_with", &List(&SCHEMA)),
@@ -48,14 +48,14 @@ pub(crate) const AGENT: Shape = Object(&[
         &Named(&["private", "untrusted", "outward"], &List(&SCHEMA)),
     ),
     ("tools!", &List(&Word(&["echo", "fail"]))),
-    ("max_turns", &WHOLE),
-    ("budgets", &Named(&["tokens", "calls", "seconds"], &WHOLE)),
+    ("max_turns", &INTEGER),
+    ("budgets", &Named(&["tokens", "calls", "seconds"], &INTEGER)),
     ("output_schema", &SCHEMA_OF_JSON),
     ("tool_calls", &Word(&["in_process", "breadcrumbs"])),
     ("return_to_user", &List(&Word(TOOLS))),
-    ("use", &COLLEAGUES),
-    ("handoff", &COLLEAGUES),
-    ("delegate", &COLLEAGUES),
+    ("use", &AGENT_REFERENCES),
+    ("handoff", &AGENT_REFERENCES),
+    ("delegate", &AGENT_REFERENCES),
     (
         "outputs",
         &List(&Object(&[
@@ -64,7 +64,7 @@ pub(crate) const AGENT: Shape = Object(&[
             ("required", &FLAG),
         ])),
     ),
-    ("reminders", &WHOLE),
+    ("reminders", &INTEGER),
     (
         "approval",
         &Object(&[
@@ -81,7 +81,7 @@ const APPROVAL_RULE: Shape = Object(&[
     ("tool!", &Word(TOOLS)),
     ("when", &CONDITIONS),
     ("by", &List(&TEXT)),
-    ("expires_in_seconds", &WHOLE),
+    ("expires_in_seconds", &INTEGER),
 ]);
 const AGENT_SUBSCRIPTIONS: Shape = Either(&[
     &Raw(&[r#"[{"role":"trigger","schema_name":"user.message.v1"}]"#]),

@@ -38,36 +38,39 @@ pub(crate) fn structured<I: fmt::Debug>(make: fn(&mut Tape) -> I, check: fn(&I) 
         let thread = thread::Builder::new().stack_size(STACK_BYTES);
         let done = thread.spawn_scoped(scope, run).unwrap().join();
         match done {
-            Ok(Ok(seen)) => println!("{seen}"),
+            Ok(Ok(statistics)) => println!("{statistics}"),
             Ok(Err(failure)) => panic!("{failure}"),
             Err(panicked) => std::panic::resume_unwind(panicked),
         }
     });
 }
 
-fn run<I: fmt::Debug>(make: fn(&mut Tape) -> I, check: fn(&I) -> bool) -> Result<Seen, String> {
+fn run<I: fmt::Debug>(
+    make: fn(&mut Tape) -> I,
+    check: fn(&I) -> bool,
+) -> Result<Statistics, String> {
     let mut config = config();
     config.failure_persistence = None;
     config.max_shrink_time = 60_000;
-    let seen = RefCell::new(Seen::default());
+    let statistics = RefCell::new(Statistics::default());
     let last_input = std::env::var_os("FUZZ_LAST_INPUT").map(|path| File::create(path).unwrap());
     let choices = proptest::collection::vec(any::<u16>(), 0..Tape::MAX_CHOICES);
-    let ended = TestRunner::new(config).run(&choices, |choices| {
+    let result = TestRunner::new(config).run(&choices, |choices| {
         let mut tape = Tape::new(choices);
         let input = make(&mut tape);
         if let Some(file) = &last_input {
             replace(file, &format!("{input:?}")).unwrap();
         }
         let cost = measure(|| check(&input));
-        seen.borrow_mut().add(tape, &cost);
+        statistics.borrow_mut().add(tape, &cost);
         cost.verdict().map_err(|reason| {
             let input = format!("{input:?}");
             let shown = excerpt(&input, SHOWN_BYTES);
             TestCaseError::fail(format!("{reason}\ninput ({} bytes): {shown}", input.len()))
         })
     });
-    match ended {
-        Ok(()) => Ok(seen.into_inner()),
+    match result {
+        Ok(()) => Ok(statistics.into_inner()),
         Err(failure) => Err(failure.to_string()),
     }
 }
@@ -87,20 +90,20 @@ struct Cost {
     peak_bytes: u64,
     /// `Ok(true)` if the checked code accepted the input, `Ok(false)` if the code refused the input, and `Err` with the message of a
     /// panic.
-    ended: Result<bool, String>,
+    result: Result<bool, String>,
 }
 
 fn measure(check: impl FnOnce() -> bool) -> Cost {
-    let mut ended = Ok(false);
+    let mut result = Ok(false);
     let began = cpu_time();
     let memory = allocation_counter::measure(|| {
         let caught = catch_unwind(AssertUnwindSafe(check));
-        ended = caught.map_err(|payload| message(&*payload));
+        result = caught.map_err(|payload| message(&*payload));
     });
     Cost {
         cpu: cpu_time().saturating_sub(began),
         peak_bytes: memory.bytes_max,
-        ended,
+        result,
     }
 }
 
@@ -118,7 +121,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
 
 impl Cost {
     fn verdict(&self) -> Result<(), String> {
-        self.ended.clone()?;
+        self.result.clone()?;
         if self.cpu > MAX_CPU {
             return Err(format!(
                 "the case took {:?} where {MAX_CPU:?} are allowed",
@@ -137,25 +140,25 @@ impl Cost {
 
 /// The maximum resources of a fuzz test's cases, and the number of inputs with each known bad part.
 #[derive(Default)]
-struct Seen {
+struct Statistics {
     cpu: Duration,
     peak_bytes: u64,
     accepted: u64,
     parts: BTreeMap<&'static str, u64>,
 }
 
-impl Seen {
+impl Statistics {
     fn add(&mut self, tape: Tape, cost: &Cost) {
         self.cpu = self.cpu.max(cost.cpu);
         self.peak_bytes = self.peak_bytes.max(cost.peak_bytes);
-        self.accepted += u64::from(cost.ended == Ok(true));
+        self.accepted += u64::from(cost.result == Ok(true));
         for part in tape.into_noted() {
             *self.parts.entry(part).or_default() += 1;
         }
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Statistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = serde_json::json!({
             "cpu_ms": self.cpu.as_millis() as u64,

@@ -84,8 +84,8 @@ fn bad_text(tape: &mut Tape, word: &'static str, out: &mut String) {
         5 | 6 => {
             let (name, size) = size(tape);
             tape.note(name);
-            let begun = word.len().min(size);
-            out.extend(std::iter::repeat_n('x', size - begun));
+            let written = word.len().min(size);
+            out.extend(std::iter::repeat_n('x', size - written));
         }
         _ => escaped(tape.word(&KEYS), out),
     }

@@ -23,7 +23,7 @@ pub(crate) enum Shape {
     /// A value of one of these shapes. The first shape must not contain itself.
     Either(&'static [&'static Self]),
     /// A string that a function writes into the fuzz test's input.
-    Made(fn(&mut Tape, &mut String)),
+    Generated(fn(&mut Tape, &mut String)),
 }
 
 impl Shape {
@@ -40,7 +40,7 @@ impl Shape {
             Self::Object(fields) => object(fields, tape, out),
             Self::Named(names, value) => named(names, value, tape, out),
             Self::Either(shapes) => tape.pick(shapes).write(tape, out),
-            Self::Made(make) => make(tape, out),
+            Self::Generated(make) => make(tape, out),
         }
     }
 

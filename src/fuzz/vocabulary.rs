@@ -1,13 +1,13 @@
 //! Formats of breadcrumbs, events, subscriptions, hints and paths, for fuzz tests.
 
-use super::Shape::{self, Any, Either, List, Made, Named, Object, Raw, Word};
+use super::Shape::{self, Any, Either, Generated, List, Named, Object, Raw, Word};
 use super::known::SIZES;
 use super::tape::Tape;
 use super::words::WORDS;
 
 pub(crate) const TEXT: Shape = Word(WORDS);
 pub(super) const FLAG: Shape = Raw(&["true", "false"]);
-pub(super) const WHOLE: Shape = Raw(&["1", "2", "0", "3", "10", "1000", "1001", "-1"]);
+pub(super) const INTEGER: Shape = Raw(&["1", "2", "0", "3", "10", "1000", "1001", "-1"]);
 pub(super) const NUMBER: Shape = Raw(&["1", "0", "0.5", "1e2", "-1"]);
 
 const SCHEMAS: &[&str] = &[
@@ -84,7 +84,7 @@ const PATH: Shape = Either(&[
     &Word(PATH_WORDS),
     &Word(PATH_WORDS),
     &Word(PATH_WORDS),
-    &Made(long_path),
+    &Generated(long_path),
 ]);
 
 /// Writes a JSONPath with about one of the known lengths in bytes into a fuzz test's input.
@@ -159,8 +159,8 @@ const FETCH: Shape = Either(&[
             "method!",
             &Word(&["latest", "recent", "vector", "event_data"]),
         ),
-        ("limit", &WHOLE),
-        ("nn", &WHOLE),
+        ("limit", &INTEGER),
+        ("nn", &INTEGER),
         ("order", &Word(&["newest_first", "oldest_first"])),
         ("min_score", &NUMBER),
     ]),
@@ -205,9 +205,9 @@ const SOURCE: Shape = Object(&[
         "scope",
         &List(&Word(&["session:", "workspace:", "ux:", ""])),
     ),
-    ("priority", &WHOLE),
-    ("limit", &WHOLE),
-    ("nn", &WHOLE),
+    ("priority", &INTEGER),
+    ("limit", &INTEGER),
+    ("nn", &INTEGER),
 ]);
 const SUBSCRIPTION: Shape = Either(&[
     &TRIGGER,
@@ -355,18 +355,18 @@ pub(crate) static SCHEMA_OF_JSON: Shape = Either(&[
             &Named(&["^a", "(a+)+$"], &SCHEMA_OF_JSON),
         ),
         ("$defs", &Named(&["a", "b"], &SCHEMA_OF_JSON)),
-        ("minProperties", &WHOLE),
+        ("minProperties", &INTEGER),
     ]),
     &Object(&[
         ("type!", &Word(&["array"])),
         ("items!", &SCHEMA_OF_JSON),
         ("uniqueItems", &FLAG),
-        ("maxItems", &WHOLE),
+        ("maxItems", &INTEGER),
     ]),
     &Object(&[
         ("type!", &Word(&["string"])),
         ("pattern", &Word(PATTERNS)),
-        ("minLength", &WHOLE),
+        ("minLength", &INTEGER),
         ("format", &TEXT),
     ]),
     &Object(&[("$ref!", &Word(REFERENCES))]),

@@ -1,6 +1,6 @@
 //! The format of workflow definitions, for fuzz tests.
 
-use super::Shape::{self, Any, Either, List, Made, Named, Object, Raw, Word};
+use super::Shape::{self, Any, Either, Generated, List, Named, Object, Raw, Word};
 use super::tape::Tape;
 use super::vocabulary::{SCHEMA, SCHEMA_OF_JSON, SUBSCRIPTIONS, TAG_LIST, TEXT};
 
@@ -97,7 +97,7 @@ static STEPS: Shape = Either(&[
     &List(&STEP),
     &List(&STEP),
     &List(&STEP),
-    &Made(nested_steps),
+    &Generated(nested_steps),
 ]);
 
 /// Writes workflow steps into a fuzz test's input, nested to about the maximum depth that the JSON or YAML reader accepts.

@@ -56,7 +56,7 @@ fn pad(tape: &mut Tape, text: &mut String, limit: usize) {
     }
 }
 
-fn is_kept_or_refused(text: &String) -> bool {
+fn is_read_whole_or_refused(text: &String) -> bool {
     let typed = serde_json::from_slice::<Json>(text.as_bytes());
     let json = match Json::from_text(text.clone()) {
         Ok(json) => json,
@@ -99,7 +99,7 @@ fn is_kept_or_refused(text: &String) -> bool {
 
 #[test]
 fn any_json_is_read_whole_or_refused() {
-    structured(json, is_kept_or_refused);
+    structured(json, is_read_whole_or_refused);
 }
 
 fn event(tape: &mut Tape) -> Bytes {

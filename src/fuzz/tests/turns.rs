@@ -25,18 +25,18 @@ const MAX_MESSAGE: usize = 2_000;
 struct Turn {
     agent: String,
     message: String,
-    answers: Vec<Said>,
+    answers: Vec<ModelAnswer>,
 }
 
 /// One answer of the model: its text and its tool calls.
 #[derive(Clone, Debug)]
-struct Said {
+struct ModelAnswer {
     text: String,
     calls: Vec<(String, String, String)>,
 }
 
 fn turn(tape: &mut Tape) -> Turn {
-    let answers = (0..=tape.below(3)).map(|_| said(tape)).collect();
+    let answers = (0..=tape.below(3)).map(|_| model_answer(tape)).collect();
     Turn {
         message: CONTEXT.text(tape),
         agent: AGENT.text(tape),
@@ -53,7 +53,7 @@ fn string(shape: &Shape, tape: &mut Tape) -> String {
     }
 }
 
-fn said(tape: &mut Tape) -> Said {
+fn model_answer(tape: &mut Tape) -> ModelAnswer {
     let text = string(&ANSWER, tape);
     let calls = (0..tape.below(3)).map(|number| {
         let id = if tape.once_in(8) {
@@ -64,11 +64,11 @@ fn said(tape: &mut Tape) -> Said {
         (id, string(&TOOL, tape), ARGUMENTS.text(tape))
     });
     let calls = calls.collect();
-    Said { text, calls }
+    ModelAnswer { text, calls }
 }
 
-fn response(said: &Said) -> ChatResponse {
-    let calls = said.calls.iter().map(|(id, name, arguments)| {
+fn response(model_answer: &ModelAnswer) -> ChatResponse {
+    let calls = model_answer.calls.iter().map(|(id, name, arguments)| {
         ToolCall::new(
             id.clone(),
             name.clone(),
@@ -76,15 +76,15 @@ fn response(said: &Said) -> ChatResponse {
         )
     });
     let mut response = ChatResponse::calling(calls.collect());
-    let words = ChatResponse::new(&*said.text);
-    if said.calls.is_empty() {
+    let words = ChatResponse::new(&*model_answer.text);
+    if model_answer.calls.is_empty() {
         return words;
     }
     response.parts.splice(0..0, words.parts);
     response
 }
 
-fn take(turn: &Turn) -> bool {
+fn run_turn(turn: &Turn) -> bool {
     let (Ok(agent), Ok(message)) = (
         Json::from_text(turn.agent.clone()),
         Json::from_text(turn.message.clone()),
@@ -101,8 +101,8 @@ fn take(turn: &Turn) -> bool {
         let store = MemoryStore::default();
         let answers = turn.answers.clone();
         let model = ScriptedModel::answering(move |number, _| {
-            let said = answers.get(number - 1).or(answers.last());
-            Ok(said.map_or_else(|| ChatResponse::new("yes"), response))
+            let model_answer = answers.get(number - 1).or(answers.last());
+            Ok(model_answer.map_or_else(|| ChatResponse::new("yes"), response))
         });
         let Ok(agent) = AgentExecutor::with_tools(
             definition,
@@ -158,7 +158,7 @@ fn is_within_bounds(written: &crate::Breadcrumb, agent: &str, allowed: &[String]
 
 #[test]
 fn any_answer_of_a_model_leads_to_writes_within_the_bounds_of_its_agent() {
-    structured(turn, take);
+    structured(turn, run_turn);
 }
 
 #[derive(Debug)]
@@ -180,7 +180,7 @@ fn call(tape: &mut Tape) -> Call {
     }
 }
 
-fn make_call(call: &Call) -> bool {
+fn run_call(call: &Call) -> bool {
     let Ok(schema) = Json::from_text(call.schema.clone()) else {
         return false;
     };
@@ -222,5 +222,5 @@ fn make_call(call: &Call) -> bool {
 
 #[test]
 fn any_call_is_answered_by_its_tool_or_with_an_error() {
-    structured(call, make_call);
+    structured(call, run_call);
 }

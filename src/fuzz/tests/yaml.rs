@@ -10,12 +10,12 @@ fn yaml(tape: &mut Tape) -> String {
     let json = WORKFLOW.text(tape);
     match tape.below(3) {
         0 => json,
-        _ => loosened(tape, &json),
+        _ => with_yaml_syntax(tape, &json),
     }
 }
 
 /// Rewrites JSON, which is also valid YAML, with syntax that only YAML has.
-fn loosened(tape: &mut Tape, json: &str) -> String {
+fn with_yaml_syntax(tape: &mut Tape, json: &str) -> String {
     const PIECES: [&str; 22] = [
         "&a ",
         "*a",
