@@ -2,7 +2,7 @@
 
 #[cfg(feature = "yaml")]
 use super::yaml;
-use super::{Unread, locate, problem, unread};
+use super::{ReadProblem, load_error, locate, problem};
 use crate::model::{DefinitionPath, Json, JsonError, Position, parse_strictly};
 use crate::workflow::WorkflowLoadError;
 use serde_json::Value;
@@ -25,7 +25,7 @@ impl<'t> Document<'t> {
     /// # Errors
     /// Returns the problem with its position. A duplicate key in an object is an error.
     pub(crate) fn json(text: &'t str) -> Result<Self, WorkflowLoadError> {
-        let value = read(text).map_err(unread)?;
+        let value = read(text).map_err(load_error)?;
         Ok(Self::Json { text, value })
     }
 
@@ -35,7 +35,7 @@ impl<'t> Document<'t> {
     /// Returns the problem with its position.
     #[cfg(feature = "yaml")]
     pub(crate) fn yaml(text: &'t str) -> Result<Self, WorkflowLoadError> {
-        yaml::read(text).map(Self::Yaml).map_err(unread)
+        yaml::read(text).map(Self::Yaml).map_err(load_error)
     }
 
     /// Parses the text of a definition as YAML if the feature `yaml` is enabled and the text does not start with `{`. Parses any other text
@@ -70,7 +70,7 @@ impl<'t> Document<'t> {
     }
 }
 
-fn read(text: &str) -> Result<Value, Unread> {
+fn read(text: &str) -> Result<Value, ReadProblem> {
     let (size, limit) = (text.len(), Json::MAX_BYTES);
     if size > limit {
         return Err(problem(JsonError::TooLarge { size, limit }));

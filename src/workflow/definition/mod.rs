@@ -157,7 +157,7 @@ impl Workflow {
         options: &DefinitionOptions,
     ) -> Result<Self, WorkflowLoadError> {
         if let Err(error) = admit(definition) {
-            return Err(unread(problem(error)));
+            return Err(load_error(problem(error)));
         }
         limits::check(definition, names::<Definition>())?;
         let unknown = UnknownFields::new(options.strict);
@@ -373,9 +373,9 @@ impl Workflow {
 }
 
 /// Problem of a definition's text that cannot be parsed, and its position if it is known.
-type Unread = (LoadProblem, Option<Position>);
+type ReadProblem = (LoadProblem, Option<Position>);
 
-fn unread((problem, position): Unread) -> WorkflowLoadError {
+fn load_error((problem, position): ReadProblem) -> WorkflowLoadError {
     let error = WorkflowLoadError::new(DefinitionPath::default(), problem);
     match position {
         Some(position) => error.at(position),
@@ -383,7 +383,7 @@ fn unread((problem, position): Unread) -> WorkflowLoadError {
     }
 }
 
-fn problem(error: JsonError) -> Unread {
+fn problem(error: JsonError) -> ReadProblem {
     match error {
         JsonError::Syntax(error) => not_json(&error),
         JsonError::TooDeep => (LoadProblem::TooDeep, None),
@@ -400,7 +400,7 @@ fn problem(error: JsonError) -> Unread {
 
 /// Converts an error of the JSON parser to a problem of a definition's text. Removes the position from its message, because the load error
 /// shows the position first.
-fn not_json(error: &serde_json::Error) -> Unread {
+fn not_json(error: &serde_json::Error) -> ReadProblem {
     let (line, column) = (error.line(), error.column());
     let message = error.to_string();
     let location = format!(" at line {line} column {column}");

@@ -21,7 +21,7 @@ pub(super) struct Compiler<'p> {
 }
 
 /// Attempts and timeout that the definition of a step sets, if any.
-struct Driven {
+struct RetryAndTimeout {
     retry: Option<StepRetry>,
     timeout: Option<Duration>,
 }
@@ -68,7 +68,7 @@ impl<'p> Compiler<'p> {
         }
         let retry = written.field("retry");
         let retry = retry.map(|retry| Retry::read(&retry));
-        let driven = Driven {
+        let retry_and_timeout = RetryAndTimeout {
             retry: retry.transpose()?.map(StepRetry::from),
             timeout: common.timeout_seconds,
         };
@@ -77,7 +77,7 @@ impl<'p> Compiler<'p> {
         let escalations = escalations.iter().map(|one| self.escalation(one));
         let escalations = escalations.collect::<Result<_, _>>()?;
         Ok(Step {
-            work: self.work(step, &driven, written)?,
+            work: self.work(step, &retry_and_timeout, written)?,
             escalations,
             into: common.r#as.or(common.id),
             segment: segment.unwrap_or_else(|| at.to_string()),
@@ -98,18 +98,18 @@ impl<'p> Compiler<'p> {
     fn work(
         &mut self,
         step: syntax::Step,
-        driven: &Driven,
+        retry_and_timeout: &RetryAndTimeout,
         written: &Written<'_>,
     ) -> Result<Work, WorkflowLoadError> {
         let location = &written.path;
         Ok(match step {
             syntax::Step::Agent(step) => {
                 let (agent, input) = (step.agent, input(step.input, location)?);
-                self.run(TaskForm::Agent { agent, input }, driven)
+                self.run(TaskForm::Agent { agent, input }, retry_and_timeout)
             }
             syntax::Step::Tool(step) => {
                 let (tool, input) = (step.tool, input(step.input, location)?);
-                self.run(TaskForm::Tool { tool, input }, driven)
+                self.run(TaskForm::Tool { tool, input }, retry_and_timeout)
             }
             syntax::Step::Model(step) => {
                 let task = TaskForm::Model {
@@ -118,17 +118,17 @@ impl<'p> Compiler<'p> {
                     input: input(step.input, location)?,
                     output: step.output,
                 };
-                self.run(task, driven)
+                self.run(task, retry_and_timeout)
             }
-            syntax::Step::WaitFor(_) => exchange(wait_for(written)?, driven),
-            syntax::Step::Emit(_) => exchange(emit(written)?, driven),
+            syntax::Step::WaitFor(_) => exchange(wait_for(written)?, retry_and_timeout),
+            syntax::Step::Emit(_) => exchange(emit(written)?, retry_and_timeout),
             syntax::Step::Ask(step) => {
                 let task = TaskForm::Ask {
                     question: Expression::compile(&step.ask.into(), &location.field("ask"))?,
                     of: step.of,
                     output: step.output,
                 };
-                exchange(task, driven)
+                exchange(task, retry_and_timeout)
             }
             syntax::Step::Flow(step) => Work::Flow {
                 flow: step.flow,
@@ -162,8 +162,13 @@ impl<'p> Compiler<'p> {
 
     /// Creates the [`Work`] for the task of an agent, tool or model step. The retry and timeout of the step default to the workflow's
     /// policies.
-    fn run(&self, task: TaskForm, driven: &Driven) -> Work {
-        driver_work(task, self.policies.retry, self.policies.timeout, driven)
+    fn run(&self, task: TaskForm, retry_and_timeout: &RetryAndTimeout) -> Work {
+        driver_work(
+            task,
+            self.policies.retry,
+            self.policies.timeout,
+            retry_and_timeout,
+        )
     }
 
     fn escalation(&mut self, written: &Written<'_>) -> Result<Escalation, WorkflowLoadError> {
@@ -196,20 +201,20 @@ pub(super) fn steps<'v>(
 }
 
 /// Creates the [`Work`] for the task of a `wait_for`, `ask` or `emit` step. The workflow's policies do not apply to such a step.
-fn exchange(task: TaskForm, driven: &Driven) -> Work {
-    driver_work(task, StepRetry::default(), None, driven)
+fn exchange(task: TaskForm, retry_and_timeout: &RetryAndTimeout) -> Work {
+    driver_work(task, StepRetry::default(), None, retry_and_timeout)
 }
 
 fn driver_work(
     task: TaskForm,
     retry: StepRetry,
     timeout: Option<Duration>,
-    driven: &Driven,
+    retry_and_timeout: &RetryAndTimeout,
 ) -> Work {
     Work::Do(Box::new(DriverTask {
         task,
-        retry: driven.retry.unwrap_or(retry),
-        timeout: driven.timeout.or(timeout),
+        retry: retry_and_timeout.retry.unwrap_or(retry),
+        timeout: retry_and_timeout.timeout.or(timeout),
     }))
 }
 

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::Instrument as _;
 
 /// Maximum number of steps of one flow run that run at a time.
-const MOST_AT_ONCE: usize = 32;
+const MAX_CONCURRENT_STEPS: usize = 32;
 
 /// Longest delay for which an idle flow run sleeps within its attempt. For a longer delay the run is suspended.
 const MAX_IDLE_SLEEP: Duration = Duration::from_secs(5);
@@ -96,7 +96,7 @@ impl<'d> Drive<'d> {
         } = options;
         let key = context.idempotency_key();
         let emitter = Arc::new(Emitter::new(key, parent.as_deref(), events));
-        let (save_requests, saves) = mpsc::channel(MOST_AT_ONCE);
+        let (save_requests, saves) = mpsc::channel(MAX_CONCURRENT_STEPS);
         let poll_progress = PollProgress {
             refused: HashSet::new(),
             since: context.trigger().updated_at,
@@ -220,13 +220,13 @@ impl<'d> Drive<'d> {
         Ok(())
     }
 
-    /// Starts the due steps in the queue, unless the attempt is about to end. At most [`MOST_AT_ONCE`] steps run at a time. While the run
+    /// Starts the due steps in the queue, unless the attempt is about to end. At most [`MAX_CONCURRENT_STEPS`] steps run at a time. While the run
     /// is paused, only steps that started before the pause can continue.
     fn start_due_steps(&mut self) {
         let now = self.context.now();
         self.early_end.cancel_expired_yield(now);
         let mut later = VecDeque::new();
-        while self.running.len() < MOST_AT_ONCE
+        while self.running.len() < MAX_CONCURRENT_STEPS
             && let Some(path) = self.queue.pop_front()
         {
             let due = self
@@ -307,10 +307,11 @@ impl<'d> Drive<'d> {
     async fn handle_next_event(&mut self) -> Result<(), BoxError> {
         self.save_or_end().await?;
         // With the maximum number of running steps, a due step has to wait for the end of another step.
-        let delay = match self.running.len() < MOST_AT_ONCE && self.early_end.reason.is_none() {
-            true => self.delay(),
-            false => None,
-        };
+        let delay =
+            match self.running.len() < MAX_CONCURRENT_STEPS && self.early_end.reason.is_none() {
+                true => self.delay(),
+                false => None,
+            };
         let due = async {
             match delay {
                 Some(delay) => tokio::time::sleep(delay).await,

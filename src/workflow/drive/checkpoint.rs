@@ -108,7 +108,7 @@ pub(super) struct AgentState {
 
 impl StepCheckpoint {
     /// Returns the size in bytes of the values of the step's agents. The saved state of the step has at least this size.
-    pub(super) fn least_size(&self) -> usize {
+    pub(super) fn min_size(&self) -> usize {
         let agents = self.agents.all();
         let values = agents.values().flat_map(|agent| {
             let values = [

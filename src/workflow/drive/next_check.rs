@@ -70,7 +70,7 @@ impl NextCheck {
 
 /// Returns the delay after which a flow run polls even without a notification. The run polls when its first wait times out, but not before
 /// [`MIN_POLL_INTERVAL`] and not after [`MAX_POLL_INTERVAL`].
-pub(super) fn until_lost(first_timeout: Option<Duration>) -> Duration {
+pub(super) fn fallback_timeout(first_timeout: Option<Duration>) -> Duration {
     first_timeout.map_or(MAX_POLL_INTERVAL, |left| {
         left.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
     })

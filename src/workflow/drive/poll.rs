@@ -2,7 +2,7 @@
 
 use super::attempt::Drive;
 use super::control::Control;
-use super::next_check::until_lost;
+use super::next_check::fallback_timeout;
 use super::outcome::{of_error, timed_out};
 use super::step_breadcrumbs::StepBreadcrumb;
 use super::waiting::{Awaited, Wait, tool_of};
@@ -56,13 +56,13 @@ impl Drive<'_> {
     }
 
     /// Returns a future that ends when a runtime announces a breadcrumb that the run waits for. The future ends after
-    /// [`until_lost`] at the latest. `None` if no runtime announces breadcrumbs to the run.
+    /// [`fallback_timeout`] at the latest. `None` if no runtime announces breadcrumbs to the run.
     fn announced(&self) -> Option<BoxFuture<'static, ()>> {
         let end = self.ends().min();
         let left = end.map(|end| end.since(self.context.now()));
         let store = &*self.assembly.store;
         self.context
-            .announced(store, &self.wake().selectors, until_lost(left))
+            .announced(store, &self.wake().selectors, fallback_timeout(left))
     }
 
     async fn poll_once(&mut self) -> Result<bool, BoxError> {
@@ -127,7 +127,7 @@ impl Drive<'_> {
         let mut counted = None;
         for found in &found {
             if let Some(reply) = wait_by_store_clock.reply(found, &found.context, task)
-                && self.fits(&reply, task)
+                && self.matches_schema(&reply, task)
                 && self.may_change(&wait, &reply, found, task)
                 && self.counts(wait.pending(task), found).await?
             {
@@ -145,15 +145,16 @@ impl Drive<'_> {
                 };
                 of_error(withheld, None)
             }
-            Some((Reply::Answer(whole), answer)) => {
+            Some((Reply::Answer(full_answer), answer)) => {
                 let shown = self.shown(&wait_by_store_clock, answer, task).await?;
                 let schema = answer.schema_name.as_deref().unwrap_or_default();
-                if let (Answer::Success(_), Some(checkpoint)) = (&whole, self.checkpoints.get(path))
+                if let (Answer::Success(_), Some(checkpoint)) =
+                    (&full_answer, self.checkpoints.get(path))
                 {
                     let mark = StepBreadcrumb::received(answer.updated_at);
                     checkpoint.marks.add(schema, answer.id, mark);
                 }
-                self.checked(task, &whole, shown)
+                self.checked(task, &full_answer, shown)
             }
             None if wait.until <= self.context.now() => match wait.pending(task) {
                 Some(pending) if matches!(wait.on, Awaited::Approval { .. }) => {
@@ -175,8 +176,8 @@ impl Drive<'_> {
         found: &Breadcrumb,
     ) -> Result<bool, BoxError> {
         /// Maximum number of versions of refused answers in memory. Each poll checks further versions again.
-        const MOST_REFUSED: usize = 1_024;
-        let Some(asked) = pending.map(Pending::asked) else {
+        const MAX_REFUSED: usize = 1_024;
+        let Some(asked) = pending.map(Pending::sent_request) else {
             return Ok(true);
         };
         let version = (found.id, found.version);
@@ -185,7 +186,7 @@ impl Drive<'_> {
         }
         let store = &*self.assembly.store;
         let counts = human::questions::accepts(self.context, found, asked, store).await?;
-        if !counts && self.poll_progress.refused.len() < MOST_REFUSED {
+        if !counts && self.poll_progress.refused.len() < MAX_REFUSED {
             self.poll_progress.refused.insert(version);
         }
         Ok(counts)
@@ -207,7 +208,7 @@ impl Drive<'_> {
     }
 
     /// Returns `true` if an answer matches the schema of an `ask` step.
-    fn fits(&self, reply: &Reply, task: &StepTask) -> bool {
+    fn matches_schema(&self, reply: &Reply, task: &StepTask) -> bool {
         match (reply, task) {
             (
                 Reply::Answer(Answer::Success(answer)),
@@ -247,11 +248,11 @@ impl Drive<'_> {
 
     /// Returns the outcome of a step from the answer for which it waited. The whole result of a tool of another service is checked like the
     /// result of a local tool.
-    fn checked(&self, task: &StepTask, whole: &Answer, shown: Answer) -> StepOutcome {
+    fn checked(&self, task: &StepTask, full_answer: &Answer, shown: Answer) -> StepOutcome {
         let (answer, safety) = match tool_of(task) {
             Some(tool) => {
-                let answer = self.assembly.tools.check_answer(tool, whole, shown);
-                let has_failed = matches!(whole, Answer::Error { .. });
+                let answer = self.assembly.tools.check_answer(tool, full_answer, shown);
+                let has_failed = matches!(full_answer, Answer::Error { .. });
                 let safety = self.assembly.safety(tool).filter(|_| has_failed);
                 (answer, safety)
             }

@@ -50,7 +50,7 @@ impl Drive<'_> {
     /// Returns the state of the run if it fits into the limits of a saved state. The state is serialised only if the sizes of its values
     /// allow it.
     fn check_size(&self) -> Result<SizeCheck, BoxError> {
-        let size = self.least_size();
+        let size = self.min_size();
         if size > Json::MAX_BYTES {
             return Ok(SizeCheck::TooLarge(size));
         }
@@ -142,11 +142,11 @@ impl Drive<'_> {
     }
 
     /// Returns a lower bound of the size of the run's state in bytes, from the sizes of its values.
-    fn least_size(&self) -> usize {
+    fn min_size(&self) -> usize {
         let steps = self.checkpoints.iter();
         let sizes = steps
-            .map(|(path, checkpoint)| path.as_str().len().saturating_add(checkpoint.least_size()));
-        sizes.fold(self.run.progress().least_size(), usize::saturating_add)
+            .map(|(path, checkpoint)| path.as_str().len().saturating_add(checkpoint.min_size()));
+        sizes.fold(self.run.progress().min_size(), usize::saturating_add)
     }
 
     /// Returns the steps in flight with the largest parts of the run's state, and the sizes of these parts. Together, the parts have at
@@ -157,7 +157,7 @@ impl Drive<'_> {
             let size = self
                 .checkpoints
                 .get(path)
-                .map_or(0, StepCheckpoint::least_size);
+                .map_or(0, StepCheckpoint::min_size);
             (size + self.run.progress().part_of(path), path)
         });
         let mut parts: Vec<_> = parts.collect();

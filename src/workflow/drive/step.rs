@@ -254,19 +254,19 @@ impl Step<'_> {
         ends.unwrap_or(asked + DEFAULT_WAIT_TIMEOUT)
     }
 
-    /// Creates the wait of the step for breadcrumbs that are updated after `since`. The wait ends with the timeout of the step, or `lasts`
+    /// Creates the wait of the step for breadcrumbs that are updated after `since`. The wait ends with the timeout of the step, or `timeout`
     /// after `begins`.
     fn wait(
         &self,
         what: &str,
         on: Awaited,
         (since, begins): (Timestamp, Timestamp),
-        lasts: Duration,
+        timeout: Duration,
     ) -> StepResult {
         StepResult::Waits(Wait {
             ticket: self.ticket(what),
             since,
-            until: self.until.unwrap_or(begins + lasts),
+            until: self.until.unwrap_or(begins + timeout),
             on,
         })
     }

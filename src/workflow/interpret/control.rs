@@ -132,11 +132,11 @@ impl<'r> Walk<'r> {
             Some(failure) => failure,
             None => match self.block(body, path, &path.child("try"), scope) {
                 Walked::Ended(End::Failed(failure)) => {
-                    let taken_up = Node::Try {
+                    let recovering = Node::Try {
                         failure: Some(failure.clone()),
                         cursor: Cursor::default(),
                     };
-                    self.insert(path, taken_up);
+                    self.insert(path, recovering);
                     failure
                 }
                 walked @ (Walked::Open | Walked::Ended(_)) => return Ok(walked),
@@ -169,14 +169,14 @@ impl<'r> Walk<'r> {
             Some(Err(failure)) => Walked::failed(failure),
             Some(Ok((escalation, handler))) => {
                 self.event(path, FlowEventKind::Escalated { escalation });
-                self.taken_up(step, path, (escalation, handler), result, scope)
+                self.apply_handler(step, path, (escalation, handler), result, scope)
             }
         };
         scope.pop();
         walked
     }
 
-    fn taken_up(
+    fn apply_handler(
         &mut self,
         step: &'r Step,
         path: &StepPath,

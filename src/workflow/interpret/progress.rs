@@ -134,7 +134,7 @@ impl Progress {
     }
 
     /// Returns a lower bound of the size in bytes of the saved progress, without serialising the progress.
-    pub(in crate::workflow) fn least_size(&self) -> usize {
+    pub(in crate::workflow) fn min_size(&self) -> usize {
         let paths = self.nodes.keys().map(|path| path.as_str().len());
         paths.fold(self.bytes_in_state(), usize::saturating_add)
     }

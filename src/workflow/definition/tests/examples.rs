@@ -1,7 +1,7 @@
 //! Checks that the files of `examples/workloads/` together use the whole language.
 
 use super::super::yaml;
-use super::language::{SCHEMA, alternatives, definitions, objects, way};
+use super::language::{SCHEMA, alternatives, definitions, object_form, objects};
 use super::*;
 use crate::model::is_comment;
 
@@ -67,7 +67,7 @@ fn show(name: &str, schema: &'static Value, value: &Value, shown: &mut Shown) {
 }
 
 fn show_object(name: &str, schema: &'static Value, fields: &Map<String, Value>, shown: &mut Shown) {
-    let Some(way) = way(schema) else {
+    let Some(object_form) = object_form(schema) else {
         if let Some(of @ Value::Object(_)) = schema.get("additionalProperties") {
             fields
                 .values()
@@ -75,12 +75,12 @@ fn show_object(name: &str, schema: &'static Value, fields: &Map<String, Value>, 
         }
         return;
     };
-    let is_known = |field: &String| way.fields.contains_key(field) || is_comment(field);
+    let is_known = |field: &String| object_form.fields.contains_key(field) || is_comment(field);
     if !fields.keys().all(is_known) {
         return;
     }
     for (field, value) in fields {
-        if let Some(schema) = way.fields.get(field) {
+        if let Some(schema) = object_form.fields.get(field) {
             let name = format!("{name}.{field}");
             show(&name, schema, value, shown);
             shown.insert(name);
@@ -95,10 +95,14 @@ fn language() -> Shown {
         all.extend(choices(name, schema));
     }
     for object in objects() {
-        for (field, schema) in object.ways.iter().flat_map(|way| way.fields) {
+        for (field, schema) in object
+            .forms
+            .iter()
+            .flat_map(|object_form| object_form.fields)
+        {
             let name = format!("{}.{field}", group(object.name));
-            let inner = alternatives(schema).into_iter().filter_map(way);
-            for inner in inner.flat_map(|way| way.fields.keys()) {
+            let inner = alternatives(schema).into_iter().filter_map(object_form);
+            for inner in inner.flat_map(|object_form| object_form.fields.keys()) {
                 all.insert(format!("{name}.{inner}"));
             }
             // The operators are the same as in subscriptions.

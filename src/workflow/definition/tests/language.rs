@@ -8,11 +8,11 @@ pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| Workflow::json_sche
 /// A kind of object in definitions, with all the ways to write the object.
 pub(super) struct Object {
     pub(super) name: &'static str,
-    pub(super) ways: Vec<Way>,
+    pub(super) forms: Vec<ObjectForm>,
 }
 
 /// One way to write an object.
-pub(super) struct Way {
+pub(super) struct ObjectForm {
     /// The schema of each field.
     pub(super) fields: &'static Map<String, Value>,
     pub(super) required: Vec<&'static str>,
@@ -22,10 +22,13 @@ pub(super) struct Way {
 pub(super) fn objects() -> Vec<Object> {
     let object = |(name, schema)| Object {
         name,
-        ways: alternatives(schema).into_iter().filter_map(way).collect(),
+        forms: alternatives(schema)
+            .into_iter()
+            .filter_map(object_form)
+            .collect(),
     };
     let objects = definitions().map(object);
-    objects.filter(|object| !object.ways.is_empty()).collect()
+    objects.filter(|object| !object.forms.is_empty()).collect()
 }
 
 /// Returns the named schemas: `Workflow` and the entries of `$defs`.
@@ -45,14 +48,14 @@ pub(super) fn alternatives(schema: &'static Value) -> Vec<&'static Value> {
 }
 
 /// Returns the fields of an object, or `None` for other schemas.
-pub(super) fn way(schema: &'static Value) -> Option<Way> {
+pub(super) fn object_form(schema: &'static Value) -> Option<ObjectForm> {
     let fields = schema.get("properties")?.as_object()?;
     if schema.get("type") != Some(&json!("object")) {
         return None;
     }
     let required = schema.get("required").and_then(Value::as_array);
     let required = required.into_iter().flatten().filter_map(Value::as_str);
-    Some(Way {
+    Some(ObjectForm {
         fields,
         required: required.collect(),
     })

@@ -1,6 +1,6 @@
 //! Checks that the JSON Schema and the loader agree on the form of definitions.
 
-use super::language::{Object, SCHEMA, Way, objects};
+use super::language::{Object, ObjectForm, SCHEMA, objects};
 use super::properties::{any_json, pointers};
 use super::*;
 use crate::guide::tests::fields;
@@ -107,8 +107,8 @@ fn sample(object: &Object, field: &str) -> Value {
 }
 
 /// Returns an object with only the required fields.
-fn least(object: &Object, way: &Way) -> Value {
-    let fields = way.required.iter();
+fn least(object: &Object, object_form: &ObjectForm) -> Value {
+    let fields = object_form.required.iter();
     let fields = fields.map(|field| ((*field).to_owned(), sample(object, field)));
     Value::Object(fields.collect())
 }
@@ -148,17 +148,17 @@ fn the_schema_knows_each_field_of_each_object_that_the_loader_knows() {
     let objects = objects();
     assert!(objects.len() > 30, "{} objects", objects.len());
     for object in &objects {
-        for way in &object.ways {
-            let loads = host(object, least(object, way));
+        for object_form in &object.forms {
+            let loads = host(object, least(object, object_form));
             let refused = Workflow::from_json(&loads).err();
             assert!(refused.is_none_or(|error| !is_of_form(&error)), "{loads}");
             assert_eq!(disagreement(&loads), None);
-            for field in way.fields.keys() {
-                let mut without = least(object, way);
+            for field in object_form.fields.keys() {
+                let mut without = least(object, object_form);
                 without.as_object_mut().unwrap().remove(field);
                 assert_eq!(disagreement(&host(object, without)), None);
                 for value in values() {
-                    let mut changed = least(object, way);
+                    let mut changed = least(object, object_form);
                     changed[field] = value;
                     assert_eq!(disagreement(&host(object, changed)), None);
                 }
@@ -170,14 +170,14 @@ fn the_schema_knows_each_field_of_each_object_that_the_loader_knows() {
 #[test]
 fn neither_takes_a_field_that_an_object_does_not_have() {
     let objects = objects();
-    let ways = objects.iter().flat_map(|object| &object.ways);
-    let names: BTreeSet<&str> = ways
-        .flat_map(|way| way.fields.keys().map(String::as_str))
+    let forms = objects.iter().flat_map(|object| &object.forms);
+    let names: BTreeSet<&str> = forms
+        .flat_map(|object_form| object_form.fields.keys().map(String::as_str))
         .collect();
     for object in &objects {
-        for way in &object.ways {
+        for object_form in &object.forms {
             for name in names.iter().copied().chain(["stpes"]) {
-                let mut more = least(object, way);
+                let mut more = least(object, object_form);
                 let is_new = more
                     .as_object_mut()
                     .unwrap()

@@ -35,7 +35,7 @@ fn events_in_strides(workflow: &Arc<Workflow>, chances: &[Chance], stride: u64) 
     let (mut player, mut chances) = (Player::default(), chances.iter().copied());
     let mut events = Vec::new();
     loop {
-        player.take(&came);
+        player.record(&came);
         events.extend(came.events);
         run = FlowRun::restore(Arc::clone(workflow), run.progress().clone()).unwrap();
         run = run.in_strides(stride);
@@ -53,7 +53,7 @@ fn events_in_strides(workflow: &Arc<Workflow>, chances: &[Chance], stride: u64) 
 fn play(workflow: &Arc<Workflow>, chances: &[Chance]) -> Played {
     let (mut run, begun) = begin(workflow);
     let mut player = Player::default();
-    player.take(&begun);
+    player.record(&begun);
     let mut chances = chances.iter().copied();
     let mut done = Vec::new();
     while run.progress().finished().is_none() {
@@ -63,14 +63,14 @@ fn play(workflow: &Arc<Workflow>, chances: &[Chance]) -> Played {
             .expect("no step is in flight, but the run has not ended");
         let came = next.to(&mut run);
         assert_eq!(came.anomaly, None);
-        player.take(&came);
+        player.record(&came);
         let paths = |ready: &[Ready]| -> BTreeSet<StepPath> {
             ready.iter().map(|ready| ready.path.clone()).collect()
         };
-        assert_eq!(paths(&run.outstanding()), paths(&player.under_way));
+        assert_eq!(paths(&run.outstanding()), paths(&player.in_flight));
         done.push((next, came));
     }
-    assert_eq!(player.under_way, []);
+    assert_eq!(player.in_flight, []);
     Played {
         begun,
         done,
@@ -191,7 +191,7 @@ proptest! {
         let text = serde_json::to_string(&events).unwrap();
         prop_assert_eq!(serde_json::from_str::<Vec<FlowEvent>>(&text).unwrap(), events);
         for (done, _) in &played.done {
-            if let Done::Told(_, _, outcome) = done {
+            if let Done::Reported(_, _, outcome) = done {
                 let text = serde_json::to_string(outcome).unwrap();
                 prop_assert_eq!(&serde_json::from_str::<StepOutcome>(&text).unwrap(), outcome);
             }

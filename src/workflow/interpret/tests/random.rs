@@ -72,7 +72,7 @@ pub(super) fn chances() -> impl Strategy<Value = Vec<Chance>> {
 /// A recorded call of a run, which can be repeated.
 #[derive(Clone, Debug)]
 pub(super) enum Done {
-    Told(StepPath, u32, StepOutcome),
+    Reported(StepPath, u32, StepOutcome),
     Resumed(String),
     Paused,
     Unpaused,
@@ -82,7 +82,7 @@ pub(super) enum Done {
 impl Done {
     pub(super) fn to(&self, run: &mut FlowRun) -> Next {
         match self {
-            Self::Told(path, attempt, outcome) => run.tell(path, *attempt, outcome.clone()),
+            Self::Reported(path, attempt, outcome) => run.tell(path, *attempt, outcome.clone()),
             Self::Resumed(ticket) => run.resume(ticket, json!(1)),
             Self::Paused => run.pause(),
             Self::Unpaused => run.unpause(),
@@ -95,28 +95,28 @@ impl Done {
 #[derive(Default)]
 pub(super) struct Player {
     /// Steps that were handed out and neither reported nor cancelled.
-    pub(super) under_way: Vec<Ready>,
+    pub(super) in_flight: Vec<Ready>,
     tickets: Vec<(StepPath, String)>,
     paused: bool,
-    given: u32,
+    tickets_issued: u32,
 }
 
 impl Player {
-    pub(super) fn take(&mut self, next: &Next) {
+    pub(super) fn record(&mut self, next: &Next) {
         for path in &next.cancel {
-            let before = self.under_way.len() + self.tickets.len();
-            self.under_way.retain(|ready| ready.path != *path);
+            let before = self.in_flight.len() + self.tickets.len();
+            self.in_flight.retain(|ready| ready.path != *path);
             self.tickets.retain(|(waiting, _)| waiting != path);
-            let after = self.under_way.len() + self.tickets.len();
+            let after = self.in_flight.len() + self.tickets.len();
             assert_eq!(before, after + 1, "{path} was not in flight");
         }
-        self.under_way.extend(next.ready.iter().cloned());
+        self.in_flight.extend(next.ready.iter().cloned());
     }
 
     /// Returns the next call. Without a choice, a step in flight succeeds.
     pub(super) fn choose(&mut self, chance: Option<Chance>) -> Option<Done> {
         // The order of steps that are handed out together is not guaranteed, so the choice must not depend on it.
-        self.under_way
+        self.in_flight
             .sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
         let (which, how) = chance.unwrap_or((0, u8::MAX));
         match how {
@@ -127,29 +127,29 @@ impl Player {
             4..6 => return Some(Done::Cancelled),
             _ => {}
         }
-        if self.paused && (how < 60 || self.under_way.is_empty()) {
+        if self.paused && (how < 60 || self.in_flight.is_empty()) {
             self.paused = false;
             return Some(Done::Unpaused);
         }
-        if self.under_way.is_empty() || (how < 80 && !self.tickets.is_empty()) {
+        if self.in_flight.is_empty() || (how < 80 && !self.tickets.is_empty()) {
             let (_, ticket) = self.tickets.pop()?;
             return Some(Done::Resumed(ticket));
         }
-        let at = usize::from(which) % self.under_way.len();
-        let ready = self.under_way.remove(at);
+        let at = usize::from(which) % self.in_flight.len();
+        let ready = self.in_flight.remove(at);
         let outcome = match how {
             0..110 => StepOutcome::failure("broken", "it broke"),
             110..150 => StepOutcome::transient("busy", "try later"),
             150..165 => StepOutcome::TimedOut,
             165..190 => {
-                self.given += 1;
-                let ticket = format!("t{}", self.given);
+                self.tickets_issued += 1;
+                let ticket = format!("t{}", self.tickets_issued);
                 self.tickets.push((ready.path.clone(), ticket.clone()));
                 StepOutcome::Suspended { ticket }
             }
             190.. => StepOutcome::success(json!(how % 6)),
         };
-        Some(Done::Told(ready.path, ready.attempt, outcome))
+        Some(Done::Reported(ready.path, ready.attempt, outcome))
     }
 }
 
