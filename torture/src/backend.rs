@@ -17,7 +17,7 @@ pub const OTHERS: &str = "others";
 
 /// Location of a campaign's store and of its event source, saved in a file for the workers.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub enum Place {
+pub enum Backend {
     /// A SQLite file.
     Sqlite {
         /// Path of the file.
@@ -84,7 +84,7 @@ impl Store {
     }
 }
 
-impl Place {
+impl Backend {
     const FILE: &'static str = "place.json";
 
     /// Reads the location from a campaign folder.

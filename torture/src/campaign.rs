@@ -1,10 +1,10 @@
 //! One campaign: load and faults at the same time, then a phase without faults, then the check.
 
-use crate::backend::{OTHERS, Place, Store};
+use crate::backend::{Backend, OTHERS, Store};
 use crate::check::check;
 use crate::clock::Clock;
 use crate::history::History;
-use crate::nemesis::{self, Slot};
+use crate::nemesis::{self, WorkerProcess};
 use crate::oracle::Oracle;
 use crate::proxy::Proxy;
 use crate::report::Report;
@@ -22,17 +22,17 @@ use universal_executor::store::{RunFilter, RunState};
 
 /// Workers by the faults that are injected into them.
 struct Crew {
-    killed: Vec<Slot>,
-    stopped: Vec<Slot>,
-    pointed: Vec<Slot>,
+    killed: Vec<WorkerProcess>,
+    stopped: Vec<WorkerProcess>,
+    pointed: Vec<WorkerProcess>,
 }
 
 impl Crew {
     async fn start(folder: &Path, settings: &Settings, store: &Store) -> Result<Self, BoxError> {
         let start = |name: &str, n: usize| {
-            let slots =
-                (0..n).map(|i| Slot::start(folder, format!("{name}-{i}"), settings.bug.clone()));
-            slots.collect::<Result<Vec<_>, _>>()
+            let processes = (0..n)
+                .map(|i| WorkerProcess::start(folder, format!("{name}-{i}"), settings.bug.clone()));
+            processes.collect::<Result<Vec<_>, _>>()
         };
         let workers = settings.workers;
         let pointed = start("pointed", workers.pointed)?;
@@ -48,7 +48,7 @@ impl Crew {
         })
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Slot> {
+    fn all(&mut self) -> impl Iterator<Item = &mut WorkerProcess> {
         let kinds = [&mut self.killed, &mut self.stopped, &mut self.pointed];
         kinds.into_iter().flatten()
     }
@@ -75,21 +75,21 @@ pub async fn run(
     servers: Option<&Servers>,
 ) -> Result<Report, BoxError> {
     settings.write(folder)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let oracle = Oracle::open(folder)?;
     let proxy = match servers {
         Some(servers) => Some(Proxy::start(servers.port()?, Oracle::open(folder)?).await?),
         None => None,
     };
-    let place = match (servers, &proxy) {
-        (Some(servers), Some(proxy)) => servers.place(settings.on, folder, proxy.port)?,
-        (Some(_) | None, _) => Place::Sqlite {
+    let backend = match (servers, &proxy) {
+        (Some(servers), Some(proxy)) => servers.backend(settings.on, folder, proxy.port)?,
+        (Some(_) | None, _) => Backend::Sqlite {
             file: folder.join("store.db"),
         },
     };
-    place.write(folder)?;
-    let store = place.open().await?;
-    place.prepare(&store, settings).await?;
+    backend.write(folder)?;
+    let store = backend.open().await?;
+    backend.prepare(&store, settings).await?;
     load::backlog(&store.handle(), &oracle, settings).await?;
     let others = store.in_tenant(OTHERS);
     let mut clock = Clock::of(folder);
@@ -99,10 +99,10 @@ pub async fn run(
         () = people::approve(&store) => {}
         () = clock.follow(&store) => {}
         // Publishes the events of the other tenant, which no worker must receive.
-        () = place.relay(&others, Some(OTHERS)) => {}
+        () = backend.relay(&others, Some(OTHERS)) => {}
     }
     Snapshot::read(&store).await?.write(folder)?;
-    judge(folder, settings, begun)
+    judge(folder, settings, started)
 }
 
 /// Runs the workers, the load and the faults, until all work is done and all workers have exited.
@@ -114,7 +114,7 @@ async fn harm(
     proxy: Option<&Proxy>,
     oracle: &Oracle,
 ) -> Result<(), BoxError> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut crew = Crew::start(folder, settings, store).await?;
 
     let (over, loaded) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -124,8 +124,8 @@ async fn harm(
         done?;
         // Poison can still kill workers, and the remaining load waits for workers that answer.
         while !loaded.load(Ordering::Relaxed) {
-            for slot in crew.all() {
-                slot.tend(oracle)?;
+            for process in crew.all() {
+                process.restart_if_exited(oracle)?;
             }
             sleep(Duration::from_millis(200)).await;
         }
@@ -139,15 +139,15 @@ async fn harm(
     let ((), tried) = tokio::try_join!(faults, load)?;
     say(format_args!(
         "wrote {tried} triggers; load and faults ended after {:?}",
-        begun.elapsed()
+        started.elapsed()
     ));
 
     if let Some(proxy) = proxy {
         proxy.rest();
     }
     settle(store, oracle, settings, &mut crew).await?;
-    for slot in crew.all() {
-        slot.end(oracle).await?;
+    for process in crew.all() {
+        process.end(oracle).await?;
     }
     Ok(())
 }
@@ -164,17 +164,23 @@ async fn do_harm(
     // Each running task holds a clone, so the reference count shows when all others have ended.
     let going_on = Arc::new(());
     let pointer = || Arc::clone(&going_on);
-    let kills = shares(settings.kills, &mut crew.killed).map(|(slot, times)| {
-        let harm = async move |slot: &mut Slot| nemesis::kill(slot, oracle, settings, times).await;
-        harmed(slot, oracle, pointer(), harm)
+    let kills = shares(settings.kills, &mut crew.killed).map(|(process, times)| {
+        let harm = async move |process: &mut WorkerProcess| {
+            nemesis::kill(process, oracle, settings, times).await
+        };
+        harmed(process, oracle, pointer(), harm)
     });
-    let stops = shares(settings.stops, &mut crew.stopped).map(|(slot, times)| {
-        let harm = async move |slot: &mut Slot| nemesis::stop(slot, oracle, settings, times).await;
-        harmed(slot, oracle, pointer(), harm)
+    let stops = shares(settings.stops, &mut crew.stopped).map(|(process, times)| {
+        let harm = async move |process: &mut WorkerProcess| {
+            nemesis::stop(process, oracle, settings, times).await
+        };
+        harmed(process, oracle, pointer(), harm)
     });
-    let points = crew.pointed.iter_mut().map(|slot| {
-        let harm = async move |slot: &mut Slot| nemesis::points(slot, oracle, settings).await;
-        harmed(slot, oracle, pointer(), harm)
+    let points = crew.pointed.iter_mut().map(|process| {
+        let harm = async move |process: &mut WorkerProcess| {
+            nemesis::points(process, oracle, settings).await
+        };
+        harmed(process, oracle, pointer(), harm)
     });
     let others = pointer();
     let elsewhere = async move {
@@ -198,47 +204,53 @@ async fn do_harm(
 
 /// Injects faults into a worker, and then keeps it running until all faults of the campaign have happened: poison can still kill it.
 async fn harmed(
-    slot: &mut Slot,
+    process: &mut WorkerProcess,
     oracle: &Oracle,
     going_on: Arc<()>,
-    harm: impl AsyncFnOnce(&mut Slot) -> Result<(), BoxError>,
+    harm: impl AsyncFnOnce(&mut WorkerProcess) -> Result<(), BoxError>,
 ) -> Result<(), BoxError> {
-    timed(slot.name().to_owned().as_str(), harm(slot)).await?;
+    timed(process.name().to_owned().as_str(), harm(process)).await?;
     let others = Arc::downgrade(&going_on);
     drop(going_on);
     // The caller holds one reference.
     while others.strong_count() > 1 {
-        slot.tend(oracle)?;
+        process.restart_if_exited(oracle)?;
         sleep(Duration::from_millis(200)).await;
     }
     Ok(())
 }
 
 /// Distributes a number of faults over workers.
-fn shares(times: u64, slots: &mut [Slot]) -> impl Iterator<Item = (&mut Slot, u64)> {
-    let among = slots.len().max(1) as u64;
+fn shares(
+    times: u64,
+    processes: &mut [WorkerProcess],
+) -> impl Iterator<Item = (&mut WorkerProcess, u64)> {
+    let among = processes.len().max(1) as u64;
     let (each, rest) = (times / among, times % among);
     let times = move |number: u64| each + u64::from(number < rest);
-    slots
+    processes
         .iter_mut()
         .zip(0..)
-        .map(move |(slot, number)| (slot, times(number)))
+        .map(move |(process, number)| (process, times(number)))
 }
 
 /// Prints the duration of a task.
 async fn timed<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let begun = Instant::now();
+    let started = Instant::now();
     let done = work.await;
-    say(format_args!("{what}: finished after {:?}", begun.elapsed()));
+    say(format_args!(
+        "{what}: finished after {:?}",
+        started.elapsed()
+    ));
     done
 }
 
 /// Checks the saved snapshot of a campaign against the records of its oracle.
-pub fn judge(folder: &Path, settings: &Settings, begun: Instant) -> Result<Report, BoxError> {
+pub fn judge(folder: &Path, settings: &Settings, started: Instant) -> Result<Report, BoxError> {
     let history = History::of(&Oracle::read(folder)?);
-    let snapshot = Snapshot::kept(folder)?;
+    let snapshot = Snapshot::load(folder)?;
     let found = check(&history, &snapshot, settings);
-    let report = Report::new(settings, &history, &snapshot, begun.elapsed(), found);
+    let report = Report::new(settings, &history, &snapshot, started.elapsed(), found);
     Ok(report)
 }
 
@@ -251,7 +263,7 @@ async fn settle(
 ) -> Result<(), BoxError> {
     let events: Vec<_> = crew
         .all()
-        .map(|slot| store.events_of(slot.name()))
+        .map(|process| store.events_of(process.name()))
         .collect();
     let store = store.handle();
     let ledger = store.ledger().ok_or("the store has no ledger")?;
@@ -263,8 +275,8 @@ async fn settle(
     let mut quiet = 0;
     while since.elapsed() < settings.patience() && quiet < enough {
         sleep(Duration::from_millis(200)).await;
-        for slot in crew.all() {
-            slot.tend(oracle)?;
+        for process in crew.all() {
+            process.restart_if_exited(oracle)?;
         }
         let mut left = ledger.runs(&open).await?.len();
         for events in &events {

@@ -273,7 +273,7 @@ impl Check<'_> {
                 continue;
             };
             if let Some((before, earlier)) = last.get(&lane)
-                && earlier.ended.is_none_or(|ended| ended > span.begun)
+                && earlier.ended.is_none_or(|ended| ended > span.start_line)
             {
                 self.found(format!(
                     "{lane}: {:?} started before {before:?} ended",

@@ -199,7 +199,7 @@ struct Member {
 
 impl Member {
     /// Records a leak if the trigger or the context has data of another tenant.
-    fn look_for_canaries(
+    fn check_for_canaries(
         &self,
         trigger: Trigger,
         breadcrumb: &Breadcrumb,
@@ -292,7 +292,7 @@ impl UniversalExecutor for Member {
         let trigger = Trigger::of(breadcrumb);
         let (attempt, pid) = (context.attempt(), std::process::id());
         let executing = Executing::start(&self.oracle, self.role, trigger, attempt)?;
-        self.look_for_canaries(trigger, breadcrumb, context)?;
+        self.check_for_canaries(trigger, breadcrumb, context)?;
         let worked = self.work(trigger, context).await;
         executing.end();
         worked?;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// Line of its start.
-    pub begun: usize,
+    pub start_line: usize,
     /// Line of its end. `None` if the process was killed before.
     pub ended: Option<usize>,
 }
@@ -101,10 +101,10 @@ struct Reading {
     /// Processes that were paused at some time and may have missed heartbeats.
     paused: HashSet<u32>,
     traps: HashSet<u32>,
-    told: HashSet<u32>,
+    asked_to_stop: HashSet<u32>,
     /// Faults of servers, connections and the clock, with their lines.
     harms: Vec<(usize, Harm)>,
-    /// Processes in `told` whose store was locked meanwhile.
+    /// Processes in `asked_to_stop` whose store was locked meanwhile.
     locked_out: HashSet<u32>,
     is_locked: bool,
 }
@@ -160,10 +160,10 @@ impl Reading {
             Record::Started(attempt) => self.begin(line, attempt),
             Record::Ended(attempt) => self.end(line, attempt),
             Record::Dropped(attempt) => {
-                let is_told =
-                    self.told.contains(&attempt.pid) && !self.paused.contains(&attempt.pid);
+                let is_asked_to_stop = self.asked_to_stop.contains(&attempt.pid)
+                    && !self.paused.contains(&attempt.pid);
                 let hangs = history.job(attempt.trigger) == Some(Job::Hangs);
-                if is_told && !hangs {
+                if is_asked_to_stop && !hangs {
                     let dropped = self.dropped(attempt);
                     self.history.dropped_at_end.push(dropped);
                 }
@@ -176,7 +176,7 @@ impl Reading {
             }
             Record::Spawned { pid, .. } => drop(history.spawned.insert(*pid)),
             Record::Killed { pid } => {
-                let executing = self.gone(*pid);
+                let executing = self.remove_process(*pid);
                 let locked_out = self.is_locked;
                 let end = End::Killed {
                     executing,
@@ -191,7 +191,7 @@ impl Reading {
                 self.traps.remove(pid);
             }
             Record::Told { pid } => {
-                self.told.insert(*pid);
+                self.asked_to_stop.insert(*pid);
                 if self.is_locked {
                     self.locked_out.insert(*pid);
                 }
@@ -213,8 +213,10 @@ impl Reading {
 
     fn dropped(&self, attempt: &Attempt) -> Dropped {
         let spans = self.history.attempts.get(attempt);
-        let begun = spans.and_then(|spans| spans.last()).map(|span| span.begun);
-        let since = |line: usize| begun.is_some_and(|begun| line > begun);
+        let start_line = spans
+            .and_then(|spans| spans.last())
+            .map(|span| span.start_line);
+        let since = |line: usize| start_line.is_some_and(|start_line| line > start_line);
         let harms = self.harms.iter().filter(|(line, _)| since(*line));
         let is_same_run = |other: &Attempt| {
             (&other.executor, other.trigger) == (&attempt.executor, attempt.trigger)
@@ -225,7 +227,7 @@ impl Reading {
             harms: harms.map(|(_, harm)| *harm).collect(),
             was_taken_over: others.any(|(other, spans)| {
                 let is_other = is_same_run(other) && other.pid != attempt.pid;
-                is_other && spans.iter().any(|span| since(span.begun))
+                is_other && spans.iter().any(|span| since(span.start_line))
             }),
         }
     }
@@ -243,11 +245,11 @@ impl Reading {
         self.is_locked = true;
         // These processes cannot write their heartbeats.
         self.paused.extend(self.open.keys());
-        self.locked_out.extend(&self.told);
+        self.locked_out.extend(&self.asked_to_stop);
     }
 
     fn end_of(&mut self, pid: u32, code: Option<i32>, took: Option<u64>) -> End {
-        let executing = self.gone(pid);
+        let executing = self.remove_process(pid);
         match took {
             Some(took) => End::Told {
                 code,
@@ -282,7 +284,7 @@ impl Reading {
         }
         let spans = self.history.attempts.entry(attempt.clone()).or_default();
         spans.push(Span {
-            begun: line,
+            start_line: line,
             ended: None,
         });
         self.open
@@ -307,7 +309,7 @@ impl Reading {
     }
 
     /// Removes a process, and returns the number of its running attempts.
-    fn gone(&mut self, pid: u32) -> usize {
+    fn remove_process(&mut self, pid: u32) -> usize {
         self.open.remove(&pid).map_or(0, |open| open.len())
     }
 }

@@ -34,8 +34,8 @@ pub async fn backlog<S: BreadcrumbStore>(
             end: None,
         };
         let committed = store.commit(commit).await?;
-        for (n, kept) in numbers.zip(committed.written) {
-            note(oracle, n, job, Ok(kept))?;
+        for (n, created) in numbers.zip(committed.written) {
+            note(oracle, n, job, Ok(created))?;
         }
     }
     Ok(())
@@ -56,7 +56,7 @@ pub async fn generate(
     while n < settings.backlog + settings.triggers || !faults_are_over.load(Ordering::Relaxed) {
         n += 1;
         if n.is_multiple_of(settings.rate.max(1)) {
-            wait_for_room(store, settings.behind).await;
+            wait_for_backlog(store, settings.behind).await;
         }
         if n.is_multiple_of(settings.canary_every.max(1)) {
             sing(&others, oracle, n, &mut random).await?;
@@ -97,7 +97,7 @@ async fn sing<S: BreadcrumbStore>(
 }
 
 /// Waits while the number of ready runs is at its limit.
-async fn wait_for_room<S: BreadcrumbStore>(store: &S, behind: usize) {
+async fn wait_for_backlog<S: BreadcrumbStore>(store: &S, behind: usize) {
     let open = RunFilter::all().state(RunState::Ready).limit(behind);
     while let Some(ledger) = store.ledger()
         && ledger
@@ -182,13 +182,13 @@ fn note(
     oracle: &Oracle,
     n: u64,
     job: Job,
-    kept: Result<Arc<Breadcrumb>, BoxError>,
+    created: Result<Arc<Breadcrumb>, BoxError>,
 ) -> Result<Option<Arc<Breadcrumb>>, BoxError> {
-    match kept {
-        Ok(kept) => {
-            let trigger = Trigger::of(&kept);
+    match created {
+        Ok(created) => {
+            let trigger = Trigger::of(&created);
             oracle.note(&Record::Accepted(Accepted { n, trigger, job }))?;
-            Ok(Some(kept))
+            Ok(Some(created))
         }
         Err(error) => {
             say(format_args!(

@@ -2,7 +2,7 @@
 //! them with SIGTERM, locks their store, and restarts the servers. Every worker that has ended is started again.
 
 use crate::BoxError;
-use crate::backend::Place;
+use crate::backend::Backend;
 use crate::bugs::Bug;
 use crate::oracle::{Harm, Oracle, Record};
 use crate::point::{BEFORE_COMMIT, Deed, POINTS, Point, Trap};
@@ -28,7 +28,7 @@ const AT_POINT: Duration = Duration::from_secs(90);
 const AT_WORK: Duration = Duration::from_secs(8);
 
 /// A worker name with its current process. A process that ends is replaced by a new one.
-pub struct Slot {
+pub struct WorkerProcess {
     name: String,
     folder: PathBuf,
     bug: Option<String>,
@@ -36,7 +36,7 @@ pub struct Slot {
     pid: u32,
 }
 
-impl Slot {
+impl WorkerProcess {
     /// Starts the first process of a worker.
     pub fn start(folder: &Path, name: String, bug: Option<String>) -> Result<Self, BoxError> {
         let (child, pid) = spawn(folder, &name, bug.as_deref(), None)?;
@@ -60,13 +60,13 @@ impl Slot {
         Ok(kill_process(pid, signal)?)
     }
 
-    fn again(&mut self, trap: Option<String>) -> Result<(), BoxError> {
+    fn spawn_again(&mut self, trap: Option<String>) -> Result<(), BoxError> {
         (self.child, self.pid) = spawn(&self.folder, &self.name, self.bug.as_deref(), trap)?;
         Ok(())
     }
 
     /// Returns `true` if the process has exited without a signal from the campaign, and records the exit.
-    fn is_gone(&mut self, oracle: &Oracle) -> Result<bool, BoxError> {
+    fn has_exited(&mut self, oracle: &Oracle) -> Result<bool, BoxError> {
         let Some(status) = self.child.try_wait()? else {
             return Ok(false);
         };
@@ -80,25 +80,25 @@ impl Slot {
 
     /// Starts a new process if the current one has exited.
     fn revive(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
-        if self.is_gone(oracle)? {
-            self.again(None)?;
+        if self.has_exited(oracle)? {
+            self.spawn_again(None)?;
         }
         Ok(())
     }
 
     /// Kills the process with SIGKILL, and starts a new one.
     async fn kill(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
-        if !self.is_gone(oracle)? {
+        if !self.has_exited(oracle)? {
             self.child.kill().await?;
             oracle.note(&Record::Killed { pid: self.pid })?;
         }
-        self.again(None)
+        self.spawn_again(None)
     }
 
     /// Pauses the process with SIGSTOP for a time.
     async fn stop(&mut self, oracle: &Oracle, time: Duration) -> Result<(), BoxError> {
-        if self.is_gone(oracle)? {
-            return self.again(None);
+        if self.has_exited(oracle)? {
+            return self.spawn_again(None);
         }
         self.signal(Signal::STOP)?;
         oracle.note(&Record::Stopped { pid: self.pid })?;
@@ -115,10 +115,10 @@ impl Slot {
         time: Duration,
     ) -> Result<(), BoxError> {
         self.end(oracle).await?;
-        self.again(Some(Trap::text(BEFORE_COMMIT, Deed::Stop, after)))?;
-        let begun = Instant::now();
+        self.spawn_again(Some(Trap::text(BEFORE_COMMIT, Deed::Stop, after)))?;
+        let started = Instant::now();
         while !is_stopped(self.pid) {
-            if begun.elapsed() > LONG || self.is_gone(oracle)? {
+            if started.elapsed() > LONG || self.has_exited(oracle)? {
                 return self.revive(oracle);
             }
             sleep(Duration::from_millis(5)).await;
@@ -132,10 +132,10 @@ impl Slot {
     /// Starts processes until one kills itself at a point, for at most [`AT_POINT`]. Starts no process afterwards.
     async fn kill_at(&mut self, oracle: &Oracle, point: Point, after: u64) -> Result<(), BoxError> {
         self.end(oracle).await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut after = after;
-        while begun.elapsed() < AT_POINT {
-            self.again(Some(Trap::text(point, Deed::Kill, after)))?;
+        while started.elapsed() < AT_POINT {
+            self.spawn_again(Some(Trap::text(point, Deed::Kill, after)))?;
             let Ok(status) = timeout(LONG, self.child.wait()).await else {
                 self.child.kill().await?;
                 oracle.note(&Record::Killed { pid: self.pid })?;
@@ -160,11 +160,11 @@ impl Slot {
 
     /// Sends SIGTERM, and waits for the exit. Kills the process after [`LONG`].
     pub async fn end(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
-        if self.is_gone(oracle)? {
+        if self.has_exited(oracle)? {
             return Ok(());
         }
         oracle.note(&Record::Told { pid: self.pid })?;
-        let told = Instant::now();
+        let signalled_at = Instant::now();
         self.signal(Signal::TERM)?;
         let status = match timeout(LONG, self.child.wait()).await {
             Ok(status) => status?,
@@ -176,12 +176,12 @@ impl Slot {
         oracle.note(&Record::Gone {
             pid: self.pid,
             code: status.code(),
-            took: u64::try_from(told.elapsed().as_millis()).ok(),
+            took: u64::try_from(signalled_at.elapsed().as_millis()).ok(),
         })
     }
 
     /// Starts a new process if the current one has exited.
-    pub fn tend(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
+    pub fn restart_if_exited(&mut self, oracle: &Oracle) -> Result<(), BoxError> {
         self.revive(oracle)
     }
 }
@@ -231,66 +231,70 @@ fn is_stopped(pid: u32) -> bool {
 /// Kills a worker `times` times at random moments, each time after it has started to execute: on a busy machine, a worker takes
 /// long to start.
 pub async fn kill(
-    slot: &mut Slot,
+    process: &mut WorkerProcess,
     oracle: &Oracle,
     settings: &Settings,
     times: u64,
 ) -> Result<(), BoxError> {
-    let mut random = fastrand::Rng::with_seed(settings.seed ^ 1 ^ u64::from(slot.pid));
-    let mut follow = Oracle::follow(&slot.folder)?;
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 1 ^ u64::from(process.pid));
+    let mut follow = Oracle::follow(&process.folder)?;
     for _ in 0..times {
         let (least, most) = settings.kill_every;
         sleep(Duration::from_millis(random.u64(least..most))).await;
-        slot.revive(oracle)?;
-        let asked = Instant::now();
-        while !follow.has_begun(slot.pid)? && asked.elapsed() < AT_WORK {
+        process.revive(oracle)?;
+        let waiting_since = Instant::now();
+        while !follow.has_started(process.pid)? && waiting_since.elapsed() < AT_WORK {
             sleep(Duration::from_millis(20)).await;
         }
         sleep(Duration::from_millis(random.u64(..200))).await;
         // Seven of eight kills wait until the worker executes.
         let waits = random.u8(..8) > 0;
-        while waits && !follow.is_at_work(slot.pid)? && asked.elapsed() < AT_WORK {
+        while waits && !follow.is_at_work(process.pid)? && waiting_since.elapsed() < AT_WORK {
             sleep(Duration::from_millis(5)).await;
         }
-        slot.kill(oracle).await?;
+        process.kill(oracle).await?;
     }
     Ok(())
 }
 
 /// Pauses a worker for longer than a lease, at random moments and just before a commit.
 pub async fn stop(
-    slot: &mut Slot,
+    process: &mut WorkerProcess,
     oracle: &Oracle,
     settings: &Settings,
     times: u64,
 ) -> Result<(), BoxError> {
-    let mut random = fastrand::Rng::with_seed(settings.seed ^ 2 ^ u64::from(slot.pid));
+    let mut random = fastrand::Rng::with_seed(settings.seed ^ 2 ^ u64::from(process.pid));
     for time in 0..times {
         sleep(Duration::from_millis(random.u64(200..700))).await;
         let stopped = Duration::from_millis(random.u64(settings.lease * 5 / 4..settings.lease * 2));
         if time % 2 == 0 {
-            slot.stop_at(oracle, random.u64(..20), stopped).await?;
+            process.stop_at(oracle, random.u64(..20), stopped).await?;
         } else {
-            slot.stop(oracle, stopped).await?;
+            process.stop(oracle, stopped).await?;
         }
     }
     Ok(())
 }
 
 /// Kills a worker at every point.
-pub async fn points(slot: &mut Slot, oracle: &Oracle, settings: &Settings) -> Result<(), BoxError> {
+pub async fn points(
+    process: &mut WorkerProcess,
+    oracle: &Oracle,
+    settings: &Settings,
+) -> Result<(), BoxError> {
     let mut random = fastrand::Rng::with_seed(settings.seed ^ 3);
     for _ in 0..settings.each_point {
         for (number, point) in POINTS.into_iter().enumerate() {
-            slot.kill_at(oracle, point, random.u64(..3)).await?;
+            process.kill_at(oracle, point, random.u64(..3)).await?;
             // Every other time a process runs for a while, so that it can be stopped with SIGTERM.
             if number % 2 == 0 {
-                slot.revive(oracle)?;
+                process.revive(oracle)?;
                 sleep(Duration::from_millis(300)).await;
             }
         }
     }
-    slot.revive(oracle)
+    process.revive(oracle)
 }
 
 /// Restarts servers and deletes the stream, in random order.
@@ -303,21 +307,21 @@ pub async fn restart(
         return Ok(());
     };
     let oracle = Oracle::open(folder)?;
-    let asked = settings.servers;
+    let planned = settings.servers;
     let mut random = fastrand::Rng::with_seed(settings.seed ^ 4);
     let mut harms = Vec::new();
     for (harm, times) in [
-        (Harm::PostgresRestarted, asked.postgres_restarts),
-        (Harm::NatsRestarted, asked.nats_restarts),
-        (Harm::StreamDeleted, asked.streams_deleted),
+        (Harm::PostgresRestarted, planned.postgres_restarts),
+        (Harm::NatsRestarted, planned.nats_restarts),
+        (Harm::StreamDeleted, planned.streams_deleted),
     ] {
         harms.extend((0..times).map(|_| harm));
     }
     random.shuffle(&mut harms);
     for harm in harms {
-        let (least, most) = asked.restart_every;
+        let (least, most) = planned.restart_every;
         sleep(Duration::from_millis(random.u64(least..most))).await;
-        let down = random.f64() * asked.down;
+        let down = random.f64() * planned.down;
         match harm {
             Harm::PostgresRestarted => {
                 oracle.note(&Record::Locked)?;
@@ -336,19 +340,19 @@ pub async fn restart(
 /// Injects faults into the connections to PostgreSQL.
 pub async fn meddle(proxy: Option<&Proxy>, settings: &Settings) -> Result<(), BoxError> {
     let Some(proxy) = proxy else { return Ok(()) };
-    let asked = settings.servers;
+    let planned = settings.servers;
     let mut random = fastrand::Rng::with_seed(settings.seed ^ 5);
     let mut harms = Vec::new();
     for (harm, times) in [
-        (Harm::AnswerLost, asked.answers_lost),
-        (Harm::Cut, asked.cuts),
-        (Harm::Slow, asked.slow),
+        (Harm::AnswerLost, planned.answers_lost),
+        (Harm::Cut, planned.cuts),
+        (Harm::Slow, planned.slow),
     ] {
         harms.extend((0..times).map(|_| harm));
     }
     random.shuffle(&mut harms);
     for harm in harms {
-        let (least, most) = asked.every;
+        let (least, most) = planned.every;
         sleep(Duration::from_millis(random.u64(least..most))).await;
         match harm {
             Harm::AnswerLost => proxy.lose_an_answer(),
@@ -371,7 +375,7 @@ pub async fn meddle(proxy: Option<&Proxy>, settings: &Settings) -> Result<(), Bo
 pub async fn lock(folder: &Path, settings: &Settings) -> Result<(), BoxError> {
     for _ in 0..settings.locks {
         sleep(Duration::from_secs(5)).await;
-        let Place::Sqlite { file } = Place::read(folder)? else {
+        let Backend::Sqlite { file } = Backend::read(folder)? else {
             return Ok(());
         };
         let (folder, time) = (folder.to_owned(), Duration::from_millis(settings.lock_for));

@@ -20,7 +20,7 @@ impl EventSource for Deaf {
 }
 
 /// Maximum number of events that the source can repeat.
-const REMEMBERED: usize = 256;
+const MAX_REPEATABLE: usize = 256;
 
 /// A source that repeats events at random.
 #[derive(Debug)]
@@ -39,26 +39,26 @@ impl<E> Noisy<E> {
 struct Repeated {
     inner: Deliveries,
     random: fastrand::Rng,
-    seen: VecDeque<Event>,
-    again: usize,
+    delivered: VecDeque<Event>,
+    repetitions: usize,
 }
 
 impl Repeated {
     async fn next(&mut self) -> Option<Result<Delivery, SourceError>> {
-        if self.again > 0 && !self.seen.is_empty() {
-            self.again -= 1;
-            let which = self.random.usize(..self.seen.len());
-            let event = self.seen.get(which).cloned();
+        if self.repetitions > 0 && !self.delivered.is_empty() {
+            self.repetitions -= 1;
+            let which = self.random.usize(..self.delivered.len());
+            let event = self.delivered.get(which).cloned();
             return event.map(|event| Ok(Delivery::new(event)));
         }
         let next = self.inner.next().await?;
         if let Ok(delivery) = &next {
-            self.seen.push_back(delivery.event.clone());
-            if self.seen.len() > REMEMBERED {
-                self.seen.pop_front();
+            self.delivered.push_back(delivery.event.clone());
+            if self.delivered.len() > MAX_REPEATABLE {
+                self.delivered.pop_front();
             }
             if self.random.u8(..10) == 0 {
-                self.again = self.random.usize(1..=5);
+                self.repetitions = self.random.usize(1..=5);
             }
         }
         Some(next)
@@ -73,8 +73,8 @@ impl<E: EventSource> EventSource for Noisy<E> {
             let repeated = Repeated {
                 inner,
                 random: fastrand::Rng::with_seed(self.seed),
-                seen: VecDeque::new(),
-                again: 0,
+                delivered: VecDeque::new(),
+                repetitions: 0,
             };
             stream::unfold(repeated, |mut repeated| async move {
                 let next = repeated.next().await?;

@@ -266,7 +266,7 @@ impl Oracle {
         Ok(Follow {
             file: File::open(folder.join(Self::FILE))?,
             line: Vec::new(),
-            begun: HashSet::new(),
+            started: HashSet::new(),
             executing: HashMap::new(),
         })
     }
@@ -295,15 +295,15 @@ pub struct Follow {
     file: File,
     /// The incomplete last line.
     line: Vec<u8>,
-    begun: HashSet<u32>,
+    started: HashSet<u32>,
     executing: HashMap<u32, u32>,
 }
 
 impl Follow {
     /// Returns `true` if a process has started an execution.
-    pub fn has_begun(&mut self, pid: u32) -> Result<bool, BoxError> {
+    pub fn has_started(&mut self, pid: u32) -> Result<bool, BoxError> {
         self.read_on()?;
-        Ok(self.begun.contains(&pid))
+        Ok(self.started.contains(&pid))
     }
 
     /// Returns `true` if a process executes now.
@@ -322,7 +322,7 @@ impl Follow {
             }
             match record(&self.line)? {
                 Some(Record::Started(attempt)) => {
-                    self.begun.insert(attempt.pid);
+                    self.started.insert(attempt.pid);
                     *self.executing.entry(attempt.pid).or_default() += 1;
                 }
                 Some(Record::Ended(attempt) | Record::Dropped(attempt)) => {

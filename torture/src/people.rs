@@ -14,7 +14,7 @@ use universal_executor::{
 };
 
 /// Maximum number of questions per read. Fewer questions are open at a time.
-const MOST: usize = 1_000;
+const MAX_QUESTIONS: usize = 1_000;
 
 /// Approves every payment while this future is polled. Before the approval of a [`Job::Forged`] payment, writes another amount
 /// into the question that the person sees.
@@ -22,7 +22,7 @@ pub async fn approve(store: &Store) {
     let store = store.handle();
     let mut answered = HashSet::new();
     loop {
-        let open = Query::new(Selector::schema("human.request.v1")).limit(MOST);
+        let open = Query::new(Selector::schema("human.request.v1")).limit(MAX_QUESTIONS);
         // While the server is down, the search finds no questions. A failed decision is retried.
         for question in store.search(&open).await.unwrap_or_default() {
             if !answered.contains(&question.id) && decide(&*store, &question).await.is_ok() {

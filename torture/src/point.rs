@@ -55,7 +55,7 @@ pub struct Trap {
     point: Point,
     deed: Deed,
     /// Number of times that the worker passes the point before the action.
-    left: AtomicU64,
+    remaining: AtomicU64,
 }
 
 impl Trap {
@@ -89,7 +89,7 @@ impl Trap {
         Ok(Some(Self {
             point: point.ok_or_else(unclear)?,
             deed,
-            left: AtomicU64::new(after.map_err(|_| unclear())?),
+            remaining: AtomicU64::new(after.map_err(|_| unclear())?),
         }))
     }
 
@@ -99,8 +99,8 @@ impl Trap {
             return None;
         }
         // Of concurrent calls, only one reads zero. The counter then wraps around, so the trap never springs again.
-        let left = self.left.fetch_sub(1, Ordering::Relaxed);
-        (left == 0).then_some((self.point, self.deed))
+        let remaining = self.remaining.fetch_sub(1, Ordering::Relaxed);
+        (remaining == 0).then_some((self.point, self.deed))
     }
 }
 

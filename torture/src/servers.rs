@@ -1,7 +1,7 @@
 //! PostgreSQL and NATS servers for campaigns, and their faults. `scripts/services` starts, restarts and stops them.
 
 use crate::BoxError;
-use crate::backend::Place;
+use crate::backend::Backend;
 use crate::settings::On;
 use sqlx::Connection as _;
 use std::path::{Path, PathBuf};
@@ -48,17 +48,17 @@ impl Servers {
     }
 
     /// Returns the location of a campaign's store on these servers. PostgreSQL is reached through the proxy at `port`.
-    pub fn place(&self, on: On, folder: &Path, port: u16) -> Result<Place, BoxError> {
+    pub fn backend(&self, on: On, folder: &Path, port: u16) -> Result<Backend, BoxError> {
         let schema = schema(folder);
         let url = self
             .postgres
             .replace(&format!(":{}/", self.port()?), &format!(":{port}/"));
         Ok(match on {
-            On::Sqlite => Place::Sqlite {
+            On::Sqlite => Backend::Sqlite {
                 file: folder.join("store.db"),
             },
-            On::Postgres => Place::Postgres { url, schema },
-            On::Nats => Place::Nats {
+            On::Postgres => Backend::Postgres { url, schema },
+            On::Nats => Backend::Nats {
                 url,
                 schema,
                 nats: self.nats.clone(),

@@ -120,7 +120,7 @@ impl Snapshot {
     }
 
     /// Reads the saved snapshot of a campaign.
-    pub fn kept(folder: &Path) -> Result<Self, BoxError> {
+    pub fn load(folder: &Path) -> Result<Self, BoxError> {
         let text = std::fs::read(folder.join(Self::FILE))?;
         Ok(serde_json::from_slice(&text)?)
     }

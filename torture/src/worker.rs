@@ -1,6 +1,6 @@
 //! A worker process: a runtime with the executors, on a store with injected faults, until SIGTERM or a kill.
 
-use crate::backend::Place;
+use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::executors::{self, Role};
 use crate::noise::Noisy;
@@ -36,11 +36,11 @@ pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
     })?;
     let seed = settings.seed ^ u64::from(pid);
     let plan = Arc::new(Plan::new(&settings, Arc::clone(&oracle), seed)?);
-    let place = Place::read(folder)?;
-    let inner = place.open().await?;
+    let backend = Backend::read(folder)?;
+    let inner = backend.open().await?;
     let mut clock = Clock::of(folder);
     clock.set(&inner);
-    let events = place.source(&inner, slot, &settings).await?;
+    let events = backend.source(&inner, slot, &settings).await?;
     let store = Faulty::new(inner.handle(), {
         let plan = Arc::clone(&plan);
         move |operation, moment| plan.at(operation, moment)
@@ -51,7 +51,7 @@ pub async fn run(folder: &Path, slot: &str) -> Result<(), BoxError> {
     let mut signals = Box::pin(stream::poll_fn(move |context| terminate.poll_recv(context)));
     let report = tokio::select! {
         report = work(&runtime, &mut signals) => report?,
-        () = place.relay(&inner, None) => return Err("the NATS relay ended unexpectedly".into()),
+        () = backend.relay(&inner, None) => return Err("the NATS relay ended unexpectedly".into()),
         () = clock.follow(&inner) => return Err("the clock ended unexpectedly".into()),
     };
 

@@ -35,8 +35,10 @@ impl Check<'_> {
     /// Returns `true` if a run lost each of its workers, so often that it ended without an answer of `respond_failure`.
     pub(super) fn was_never_ended(&self, row: &Row) -> bool {
         const BEYOND: u32 = 4;
-        let given_up = row.reason.as_deref() == Some("crash_loop");
-        given_up && row.attempts > ATTEMPTS + BEYOND && self.settings.servers.postgres_restarts > 0
+        let is_crash_loop = row.reason.as_deref() == Some("crash_loop");
+        is_crash_loop
+            && row.attempts > ATTEMPTS + BEYOND
+            && self.settings.servers.postgres_restarts > 0
     }
 
     /// Reports a broken promise if more runs of all executors used up their attempts than chance explains.
@@ -65,10 +67,10 @@ impl Check<'_> {
     /// Returns the number of runs that can lose three workers in a row because the server was down for longer than a lease. Each
     /// time, every worker loses all its leases, also of runs that it has not started, and these runs are claimed again together.
     fn by_outages(&self) -> usize {
-        const HELD: u64 = 16;
+        const LEASES_PER_WORKER: u64 = 16;
         let workers = self.settings.workers;
         let workers = workers.killed + workers.stopped + workers.pointed;
         let outages = self.settings.servers.postgres_restarts;
-        usize::try_from(outages * HELD).unwrap_or(usize::MAX) * workers / 3
+        usize::try_from(outages * LEASES_PER_WORKER).unwrap_or(usize::MAX) * workers / 3
     }
 }

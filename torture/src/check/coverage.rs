@@ -53,14 +53,14 @@ impl Check<'_> {
 
     /// Checks that all planned faults of servers, connections and the clock happened.
     fn harms(&mut self) {
-        let asked = self.settings.servers;
+        let planned = self.settings.servers;
         for (harm, least) in [
-            (Harm::PostgresRestarted, asked.postgres_restarts),
-            (Harm::NatsRestarted, asked.nats_restarts),
-            (Harm::StreamDeleted, asked.streams_deleted),
-            (Harm::AnswerLost, asked.answers_lost / 2),
-            (Harm::Cut, asked.cuts),
-            (Harm::Slow, asked.slow),
+            (Harm::PostgresRestarted, planned.postgres_restarts),
+            (Harm::NatsRestarted, planned.nats_restarts),
+            (Harm::StreamDeleted, planned.streams_deleted),
+            (Harm::AnswerLost, planned.answers_lost / 2),
+            (Harm::Cut, planned.cuts),
+            (Harm::Slow, planned.slow),
             (Harm::ClockJumped, self.settings.jumps),
         ] {
             let done = self.history.harms.get(&harm).copied().unwrap_or_default();

@@ -239,7 +239,7 @@ fn a_failed_run_with_a_waiting_requester_needs_an_answer() {
 
 #[test]
 fn a_worker_may_take_longer_to_end_while_the_store_is_locked() {
-    let told_while = |locked: bool| {
+    let broken_while = |locked: bool| {
         found(|records, _| {
             if locked {
                 records.push(Record::Locked);
@@ -253,8 +253,8 @@ fn a_worker_may_take_longer_to_end_while_the_store_is_locked() {
         })
     };
 
-    assert_eq!(told_while(true), Vec::<String>::new());
-    assert_eq!(told_while(false).len(), 1);
+    assert_eq!(broken_while(true), Vec::<String>::new());
+    assert_eq!(broken_while(false).len(), 1);
 }
 
 #[test]
