@@ -358,7 +358,7 @@ impl Check<'_> {
         let mut by_itself = 0;
         for (pid, end) in &self.history.ends {
             match end {
-                End::Told {
+                End::Terminated {
                     code,
                     took,
                     executing,

@@ -25,7 +25,7 @@ pub enum End {
     /// Killed by itself at a point.
     AtPoint,
     /// Exited after SIGTERM.
-    Told {
+    Terminated {
         /// Exit code. `None` after a signal.
         code: Option<i32>,
         /// Time from SIGTERM to the exit, in milliseconds.
@@ -138,7 +138,8 @@ impl History {
     /// Returns the number of processes that ended without SIGTERM.
     pub fn deaths(&self) -> usize {
         let ends = self.ends.values();
-        ends.filter(|end| !matches!(end, End::Told { .. })).count()
+        ends.filter(|end| !matches!(end, End::Terminated { .. }))
+            .count()
     }
 
     /// Returns the number of executions.
@@ -251,7 +252,7 @@ impl Reading {
     fn end_of(&mut self, pid: u32, code: Option<i32>, took: Option<u64>) -> End {
         let executing = self.remove_process(pid);
         match took {
-            Some(took) => End::Told {
+            Some(took) => End::Terminated {
                 code,
                 took,
                 executing,

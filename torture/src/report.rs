@@ -57,7 +57,7 @@ impl Report {
         let ends = || history.ends.values();
         let executing = |end: &&End| matches!(end, End::Killed { executing, .. } if *executing > 0);
         let told = ends().filter_map(|end| match end {
-            End::Told { took, .. } => Some(*took),
+            End::Terminated { took, .. } => Some(*took),
             End::Killed { .. } | End::AtPoint | End::ByItself => None,
         });
         let executions = history.executions();

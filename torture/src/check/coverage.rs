@@ -20,7 +20,7 @@ impl Check<'_> {
                     // A worker executes nothing while the store is unavailable.
                     (!locked_out || *executing > 0).then_some(*executing)
                 }
-                End::AtPoint | End::Told { .. } | End::ByItself => None,
+                End::AtPoint | End::Terminated { .. } | End::ByItself => None,
             })
             .collect();
         let landed = kills.iter().filter(|executing| **executing > 0).count();
