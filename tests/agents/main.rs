@@ -29,11 +29,11 @@ mod security;
 #[allow(dead_code, reason = "each provider uses a different part")]
 #[cfg(any(feature = "genai", feature = "openai"))]
 mod server;
+#[cfg(all(feature = "cli", feature = "openai", target_os = "linux"))]
+mod setups;
 #[allow(dead_code, reason = "each test binary uses a different part")]
 #[path = "../support/mod.rs"]
 mod support;
 #[cfg(any(feature = "genai", feature = "openai"))]
 mod thoughts;
-#[cfg(all(feature = "cli", feature = "openai", target_os = "linux"))]
-mod ways;
 mod words;

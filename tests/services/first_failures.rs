@@ -9,7 +9,7 @@ mod chat;
 mod rcrt;
 
 use crate::log::Log;
-use crate::nats::stage::{answered, ask, eventually, runtime};
+use crate::nats::harness::{answered, ask, eventually, runtime};
 use crate::postgres::execute;
 use crate::postgres::server::url;
 use chat::{Reply, Server};

@@ -1,6 +1,8 @@
 //! Limits of concurrency, limits of the start rate, and fairness between executors.
 
-use crate::runtime_order::stage::{Lodger, Notebook, SECOND, beginning, until, until_over};
+use crate::runtime_order::harness::{
+    ExecutionLog, SECOND, SharedStoreProbe, runtime_from_beginning, until, until_all_ended,
+};
 use crate::support::{Call, Do, Probe, Shim, event_of, put, unavailable};
 use futures::StreamExt as _;
 use futures::stream::{self};
@@ -24,7 +26,7 @@ use universal_executor::{
 };
 
 /// Creates an executor whose runs take this time.
-fn busy(store: &MemoryStore, id: &str, takes: Duration, notebook: &Notebook) -> Probe {
+fn busy(store: &MemoryStore, id: &str, takes: Duration, notebook: &ExecutionLog) -> Probe {
     let notebook = notebook.clone();
     Probe::on(&format!("{id}.v1"), id, store)
         .executing(move |context| {
@@ -48,24 +50,29 @@ async fn ask(store: &MemoryStore, id: &str, times: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_profiles_max_inflight_applies_regardless_of_the_runtimes_limit() {
     for (allowed, most) in [(1, 3), (16, 3), (16, 40)] {
-        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
         ask(&store, "a", 60).await;
         let profile = Profile::default().max_inflight(most);
         let busy = busy(&store, "a", SECOND, &notebook).profile(profile);
-        let runtime = beginning(&store).executor(busy).max_inflight(allowed);
+        let runtime = runtime_from_beginning(&store)
+            .executor(busy)
+            .max_inflight(allowed);
 
         let runtime = runtime.build().unwrap();
-        runtime.run_until(until_over(&store, 60)).await.unwrap();
+        runtime
+            .run_until(until_all_ended(&store, 60))
+            .await
+            .unwrap();
 
-        assert_eq!(notebook.most_at_a_time(), most);
+        assert_eq!(notebook.max_concurrent(), most);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_executors_together_run_no_more_at_a_time_than_the_runtime_allows() {
     for shared in [false, true] {
-        let (store, notebook) = (MemoryStore::default(), Notebook::default());
-        let mut runtime = beginning(&store).concurrency(10);
+        let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
+        let mut runtime = runtime_from_beginning(&store).concurrency(10);
         for executor in lodgers(&store, &["a", "b", "c"], shared, &notebook) {
             runtime = runtime.executor(executor);
         }
@@ -74,9 +81,12 @@ async fn all_executors_together_run_no_more_at_a_time_than_the_runtime_allows() 
         }
 
         let runtime = runtime.build().unwrap();
-        runtime.run_until(until_over(&store, 120)).await.unwrap();
+        runtime
+            .run_until(until_all_ended(&store, 120))
+            .await
+            .unwrap();
 
-        assert_eq!(notebook.most_at_a_time(), 10, "shared: {shared}");
+        assert_eq!(notebook.max_concurrent(), 10, "shared: {shared}");
     }
 }
 
@@ -84,7 +94,7 @@ async fn all_executors_together_run_no_more_at_a_time_than_the_runtime_allows() 
 async fn runs_start_while_others_commit_unless_there_is_one_at_a_time() {
     // Limit of the executor, limit of the runtime, and number of runs that start before the first commit ends.
     for (of_executor, of_all, at_once) in [(4, 64, 8), (4, 3, 6), (1, 64, 1), (4, 1, 1)] {
-        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
         ask(&store, "a", 20).await;
         let slow = Shim::new(&store, |call| match call {
             Call::Commit(commit) if commit.end.is_some() => Do::Wait(SECOND),
@@ -101,10 +111,15 @@ async fn runs_start_while_others_commit_unless_there_is_one_at_a_time() {
             })
             .writing(Response::none())
             .profile(Profile::default().max_inflight(of_executor));
-        let runtime = beginning(&store).concurrency(of_all).executor(executor);
+        let runtime = runtime_from_beginning(&store)
+            .concurrency(of_all)
+            .executor(executor);
 
         let runtime = runtime.build().unwrap();
-        runtime.run_until(until_over(&store, 20)).await.unwrap();
+        runtime
+            .run_until(until_all_ended(&store, 20))
+            .await
+            .unwrap();
 
         let starts = notebook.starts();
         let first = starts.iter().filter(|start| **start == starts[0]);
@@ -118,7 +133,7 @@ fn lodgers(
     store: &MemoryStore,
     ids: &[&str],
     shared: bool,
-    notebook: &Notebook,
+    notebook: &ExecutionLog,
 ) -> Vec<Arc<dyn UniversalExecutor>> {
     let one: Arc<dyn BreadcrumbStore> = Arc::new(store.clone());
     let lodger = |id: &&str| {
@@ -128,7 +143,7 @@ fn lodgers(
         } else {
             Arc::new(store.clone())
         };
-        Arc::new(Lodger { probe, store }) as _
+        Arc::new(SharedStoreProbe { probe, store }) as _
     };
     ids.iter().map(lodger).collect()
 }
@@ -136,9 +151,9 @@ fn lodgers(
 #[tokio::test(start_paused = true)]
 async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
     for shared in [false, true] {
-        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
         let ids = ["a", "b", "c"];
-        let mut runtime = beginning(&store).concurrency(1);
+        let mut runtime = runtime_from_beginning(&store).concurrency(1);
         for executor in lodgers(&store, &ids, shared, &notebook) {
             runtime = runtime.executor(executor);
         }
@@ -147,7 +162,10 @@ async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
         }
 
         let runtime = runtime.build().unwrap();
-        runtime.run_until(until_over(&store, 60)).await.unwrap();
+        runtime
+            .run_until(until_all_ended(&store, 60))
+            .await
+            .unwrap();
 
         let turns = notebook.turns();
         for (before, after) in turns.iter().zip(&turns[1..]) {
@@ -170,8 +188,8 @@ async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
 #[tokio::test(start_paused = true)]
 async fn a_burst_for_one_executor_does_not_starve_another() {
     for shared in [false, true] {
-        let (store, notebook) = (MemoryStore::default(), Notebook::default());
-        let mut runtime = beginning(&store).concurrency(8);
+        let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
+        let mut runtime = runtime_from_beginning(&store).concurrency(8);
         for executor in lodgers(&store, &["burst", "steady"], shared, &notebook) {
             runtime = runtime.executor(executor);
         }
@@ -214,8 +232,8 @@ async fn a_burst_for_one_executor_does_not_starve_another() {
 #[tokio::test(start_paused = true)]
 async fn an_executor_whose_work_arrives_one_by_one_gets_its_turn_during_a_burst() {
     for shared in [false, true] {
-        let (store, notebook) = (MemoryStore::default(), Notebook::default());
-        let mut runtime = beginning(&store).concurrency(8);
+        let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
+        let mut runtime = runtime_from_beginning(&store).concurrency(8);
         for executor in lodgers(&store, &["burst", "trickle"], shared, &notebook) {
             runtime = runtime.executor(executor);
         }
@@ -243,7 +261,7 @@ async fn an_executor_whose_work_arrives_one_by_one_gets_its_turn_during_a_burst(
 
 #[tokio::test(start_paused = true)]
 async fn no_more_runs_start_in_any_time_than_the_rate_allows() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     ask(&store, "a", 200).await;
     let noted = notebook.clone();
     let rate = Profile::default().rate(Rate::per(10, SECOND));
@@ -261,10 +279,16 @@ async fn no_more_runs_start_in_any_time_than_the_rate_allows() {
                 Ok(json!({}))
             }
         });
-    let runtime = beginning(&store).executor(limited).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(limited)
+        .build()
+        .unwrap();
     let began = Instant::now();
 
-    runtime.run_until(until_over(&store, 200)).await.unwrap();
+    runtime
+        .run_until(until_all_ended(&store, 200))
+        .await
+        .unwrap();
 
     let starts = notebook.starts();
     assert_eq!(starts.len(), 220);
@@ -531,14 +555,14 @@ async fn claims_whose_replies_are_lost_neither_break_the_bounds_nor_use_attempts
         claims: AtomicUsize::new(0),
     });
     let ids = ["a", "b"];
-    let mut runtime = beginning(&store);
+    let mut runtime = runtime_from_beginning(&store);
     let mut notebooks = Vec::new();
     for id in ids {
-        let notebook = Notebook::default();
+        let notebook = ExecutionLog::default();
         let probe = busy(&store, id, 25 * SECOND, &notebook);
         let probe = probe.profile(Profile::default().max_inflight(3));
         notebooks.push(notebook);
-        runtime = runtime.executor(Lodger {
+        runtime = runtime.executor(SharedStoreProbe {
             probe,
             store: Arc::clone(&shared),
         });
@@ -546,11 +570,14 @@ async fn claims_whose_replies_are_lost_neither_break_the_bounds_nor_use_attempts
     }
 
     let runtime = runtime.build().unwrap();
-    let report = runtime.run_until(until_over(&store, 60)).await.unwrap();
+    let report = runtime
+        .run_until(until_all_ended(&store, 60))
+        .await
+        .unwrap();
 
     assert_eq!((report.responded, report.failed), (60, 0));
     for notebook in notebooks {
-        assert_eq!((notebook.len(), notebook.most_at_a_time()), (30, 3));
+        assert_eq!((notebook.len(), notebook.max_concurrent()), (30, 3));
         assert!(notebook.turns().iter().all(|turn| turn.attempt == 1));
     }
 }

@@ -1,6 +1,8 @@
 //! Protection against a failing executor: a retry budget and a circuit breaker.
 
-use crate::runtime_order::stage::{Notebook, SECOND, beginning, count, in_state, until_over};
+use crate::runtime_order::harness::{
+    ExecutionLog, SECOND, count, in_state, runtime_from_beginning, until_all_ended,
+};
 use crate::support::log::Log;
 use crate::support::{Probe, eventually, put, runs};
 use proptest::prelude::*;
@@ -15,7 +17,7 @@ use universal_executor::store::RunState;
 use universal_executor::{MemoryStore, Profile, Response};
 
 /// Creates an executor that fails each first attempt.
-fn stumbling(store: &MemoryStore, notebook: &Notebook) -> Probe {
+fn stumbling(store: &MemoryStore, notebook: &ExecutionLog) -> Probe {
     let notebook = notebook.clone();
     Probe::on("question.v1", "stumbling", store)
         .executing(move |context| {
@@ -33,8 +35,8 @@ fn stumbling(store: &MemoryStore, notebook: &Notebook) -> Probe {
 
 #[tokio::test(start_paused = true)]
 async fn retries_stay_a_fifth_of_the_traffic_beside_a_few_at_hand_and_a_trickle() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
-    let runtime = beginning(&store)
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
+    let runtime = runtime_from_beginning(&store)
         .executor(stumbling(&store, &notebook))
         .build()
         .unwrap();
@@ -67,14 +69,20 @@ async fn retries_stay_a_fifth_of_the_traffic_beside_a_few_at_hand_and_a_trickle(
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_put_off_has_not_used_an_attempt() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     let twice = stumbling(&store, &notebook).profile(Profile::default().attempts(2));
     for n in 0..100 {
         put(&store, "question.v1", json!({"n": n})).await;
     }
-    let runtime = beginning(&store).executor(twice).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(twice)
+        .build()
+        .unwrap();
 
-    let report = runtime.run_until(until_over(&store, 100)).await.unwrap();
+    let report = runtime
+        .run_until(until_all_ended(&store, 100))
+        .await
+        .unwrap();
 
     assert_eq!((report.responded, report.failed), (100, 0));
     assert_eq!(notebook.len(), 200);
@@ -83,8 +91,8 @@ async fn a_run_that_is_put_off_has_not_used_an_attempt() {
 }
 
 /// Runs an executor whose dependency is down for some time. Returns its calls, and the time of the start.
-async fn broken(down_for: Duration, until: Duration) -> (Notebook, Instant) {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+async fn broken(down_for: Duration, until: Duration) -> (ExecutionLog, Instant) {
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     for n in 0..60 {
         put(&store, "question.v1", json!({"n": n})).await;
     }
@@ -104,7 +112,10 @@ async fn broken(down_for: Duration, until: Duration) -> (Notebook, Instant) {
                 }
             }
         });
-    let runtime = beginning(&store).executor(depends).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(depends)
+        .build()
+        .unwrap();
     let began = Instant::now();
     let time = async {
         sleep(down_for.min(until)).await;
@@ -171,7 +182,7 @@ fn delays(inputs: &[Input]) -> Vec<Duration> {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
         let (noted, all) = (notebook.clone(), inputs.to_vec());
         let picky = Probe::on("question.v1", "picky", &store)
             .executing(move |context| {
@@ -187,7 +198,10 @@ fn delays(inputs: &[Input]) -> Vec<Duration> {
                 }
             })
             .writing(Response::none());
-        let runtime = beginning(&store).executor(picky).build().unwrap();
+        let runtime = runtime_from_beginning(&store)
+            .executor(picky)
+            .build()
+            .unwrap();
         let mut puts = Vec::new();
         let scenario = async {
             for (n, input) in inputs.iter().enumerate() {
@@ -282,7 +296,10 @@ async fn an_open_breaker_is_visible_in_health_and_in_the_log_until_it_closes() {
             }
         })
         .writing(Response::none());
-    let runtime = beginning(&store).executor(picky).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(picky)
+        .build()
+        .unwrap();
     let (mut open, mut closed) = (None, None);
     let scenario = async {
         for n in 0..12 {
@@ -339,10 +356,16 @@ async fn failures_that_are_the_executors_own_open_no_breaker() {
     }
     let refuses = Probe::on("question.v1", "refuses", &store)
         .failing(|| universal_executor::permanent("no such city"));
-    let runtime = beginning(&store).executor(refuses).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(refuses)
+        .build()
+        .unwrap();
     let began = Instant::now();
 
-    let report = runtime.run_until(until_over(&store, 100)).await.unwrap();
+    let report = runtime
+        .run_until(until_all_ended(&store, 100))
+        .await
+        .unwrap();
 
     assert!(began.elapsed() < 2 * SECOND, "{:?}", began.elapsed());
     assert_eq!(report.failed, 100);

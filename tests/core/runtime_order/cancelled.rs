@@ -1,7 +1,7 @@
 //! Running and waiting runs that an operator cancels.
 
-use crate::runtime_order::stage::{
-    Notebook, SECOND, beginning, count, in_state, tagged, until_over,
+use crate::runtime_order::harness::{
+    ExecutionLog, SECOND, count, in_state, runtime_from_beginning, tagged, until_all_ended,
 };
 use crate::support::{Probe, event_of, eventually, put};
 use serde_json::json;
@@ -14,7 +14,7 @@ use universal_executor::store::{Cancelled, RunEnd, RunRef, RunState, StoreError}
 use universal_executor::{MemoryStore, NewBreadcrumb, Profile, Response};
 
 /// Creates an executor that answers each trigger, but hangs for the trigger with number 1.
-fn prober(store: &MemoryStore, notebook: &Notebook) -> Probe {
+fn prober(store: &MemoryStore, notebook: &ExecutionLog) -> Probe {
     let notebook = notebook.clone();
     let answer = NewBreadcrumb::new("answer.v1");
     Probe::on("question.v1", "prober", store)
@@ -36,18 +36,21 @@ fn prober(store: &MemoryStore, notebook: &Notebook) -> Probe {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_run_is_dropped_at_its_heartbeat_and_the_next_of_its_key_starts() {
     let store = MemoryStore::default();
-    let notebook = Notebook::default();
+    let notebook = ExecutionLog::default();
     let first = tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 1})).await;
     tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 2})).await;
     let prober = prober(&store, &notebook);
-    let runtime = beginning(&store).executor(prober).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(prober)
+        .build()
+        .unwrap();
     let run = RunRef::of("prober", &event_of(&first));
     let began = Instant::now();
 
     let stop = async {
         eventually(async || notebook.len() == 1).await;
         assert_eq!(runtime.cancel(&run).await.unwrap(), Cancelled::Running);
-        until_over(&store, 2).await;
+        until_all_ended(&store, 2).await;
     };
     let report = runtime.run_until(stop).await.unwrap();
 
@@ -68,11 +71,14 @@ async fn a_cancelled_run_is_dropped_at_its_heartbeat_and_the_next_of_its_key_sta
 #[tokio::test(start_paused = true)]
 async fn a_run_that_was_cancelled_before_it_started_never_starts_until_it_is_redone() {
     let store = MemoryStore::default();
-    let notebook = Notebook::default();
+    let notebook = ExecutionLog::default();
     tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 1})).await;
     let second = tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 2})).await;
     let prober = prober(&store, &notebook);
-    let runtime = beginning(&store).executor(prober).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(prober)
+        .build()
+        .unwrap();
     let run = RunRef::of("prober", &event_of(&second));
 
     let stop = async {
@@ -80,11 +86,11 @@ async fn a_run_that_was_cancelled_before_it_started_never_starts_until_it_is_red
         assert_eq!(runtime.cancel(&run).await.unwrap(), Cancelled::Waiting);
         let first = in_state(&store, RunState::Running).await.remove(0).run;
         runtime.cancel(&first).await.unwrap();
-        until_over(&store, 2).await;
+        until_all_ended(&store, 2).await;
         assert_eq!(notebook.len(), 1, "the second run must not start");
 
         runtime.redo(&run).await.unwrap();
-        until_over(&store, 2).await;
+        until_all_ended(&store, 2).await;
         let over = Cancelled::Over(RunState::Done);
         assert_eq!(runtime.cancel(&run).await.unwrap(), over);
     };
@@ -98,8 +104,11 @@ async fn a_run_that_was_cancelled_before_it_started_never_starts_until_it_is_red
 async fn a_run_that_cannot_be_cancelled_reports_the_reason() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
-    let prober = prober(&store, &Notebook::default());
-    let runtime = beginning(&store).executor(prober).build().unwrap();
+    let prober = prober(&store, &ExecutionLog::default());
+    let runtime = runtime_from_beginning(&store)
+        .executor(prober)
+        .build()
+        .unwrap();
     let cancel = async |executor: &str| {
         let run = RunRef::new(executor, question.id, 7);
         runtime.cancel(&run).await.unwrap_err()

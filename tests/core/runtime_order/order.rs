@@ -1,7 +1,8 @@
 //! Runs with the same ordering key execute one at a time, in the order of their arrival.
 
-use crate::runtime_order::stage::{
-    Dice, Notebook, Played, SECOND, beginning, count, in_state, tagged, until, until_over,
+use crate::runtime_order::harness::{
+    Dice, ExecutionLog, Played, SECOND, count, in_state, runtime_from_beginning, tagged, until,
+    until_all_ended,
 };
 use crate::support::{Probe, event_of, eventually, put, runs};
 use serde_json::json;
@@ -22,7 +23,7 @@ fn by_tag() -> Profile {
 }
 
 /// Creates an executor with a different duration per attempt, which fails in some attempts.
-fn moody(store: &MemoryStore, seed: u64, notebook: &Notebook) -> Probe {
+fn moody(store: &MemoryStore, seed: u64, notebook: &ExecutionLog) -> Probe {
     let notebook = notebook.clone();
     Probe::on("question.v1", "moody", store)
         .executing(move |context| {
@@ -42,7 +43,7 @@ fn moody(store: &MemoryStore, seed: u64, notebook: &Notebook) -> Probe {
 }
 
 /// Creates an executor that takes one second per run.
-fn slow(store: &MemoryStore, notebook: &Notebook) -> Probe {
+fn slow(store: &MemoryStore, notebook: &ExecutionLog) -> Probe {
     let notebook = notebook.clone();
     Probe::on("question.v1", "slow", store)
         .profile(by_tag())
@@ -65,7 +66,7 @@ async fn ask(store: &MemoryStore, key: &str, n: u64) {
 #[tokio::test(start_paused = true)]
 async fn runs_of_one_key_are_sequential_and_runs_of_other_keys_are_concurrent() {
     for seed in 1..=3 {
-        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
         let mut dice = Dice::new(seed);
         let mut next = [0_u64; 50];
         while let Some(keys) = open_keys(&next, 20) {
@@ -74,17 +75,23 @@ async fn runs_of_one_key_are_sequential_and_runs_of_other_keys_are_concurrent() 
             next[key] += 1;
         }
         let moody = moody(&store, seed, &notebook).profile(by_tag());
-        let runtime = beginning(&store).executor(moody).build().unwrap();
+        let runtime = runtime_from_beginning(&store)
+            .executor(moody)
+            .build()
+            .unwrap();
 
-        let report = runtime.run_until(until_over(&store, 1_000)).await.unwrap();
+        let report = runtime
+            .run_until(until_all_ended(&store, 1_000))
+            .await
+            .unwrap();
 
         notebook.assert_in_order();
         assert_eq!((report.responded, report.failed), (1_000, 0));
         assert!(report.postponed >= 20, "{report:?}");
         assert!(
-            notebook.most_at_a_time() > 30,
+            notebook.max_concurrent() > 30,
             "{}",
-            notebook.most_at_a_time()
+            notebook.max_concurrent()
         );
     }
 }
@@ -98,7 +105,7 @@ fn open_keys(next: &[u64], most: u64) -> Option<Vec<usize>> {
 
 #[tokio::test(start_paused = true)]
 async fn an_ordering_path_applies_to_contexts_too_large_for_the_event() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     let large = "x".repeat(Event::MAX_CONTEXT_BYTES + 1);
     for n in 0..9 {
         for key in ["a", "b"] {
@@ -113,22 +120,28 @@ async fn an_ordering_path_applies_to_contexts_too_large_for_the_event() {
     }
     let by_path = Profile::default().ordering(OrderingKey::path("$.key").unwrap());
     let moody = moody(&store, 7, &notebook).profile(by_path);
-    let runtime = beginning(&store).executor(moody).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(moody)
+        .build()
+        .unwrap();
 
-    let report = runtime.run_until(until_over(&store, 18)).await.unwrap();
+    let report = runtime
+        .run_until(until_all_ended(&store, 18))
+        .await
+        .unwrap();
 
     notebook.assert_in_order();
     assert_eq!(report.responded, 18);
-    assert_eq!(notebook.most_at_a_time(), 2);
+    assert_eq!(notebook.max_concurrent(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn runs_without_a_key_go_side_by_side() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     for n in 0..10 {
         put(&store, "question.v1", json!({"n": n})).await;
     }
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(slow(&store, &notebook))
         .build()
         .unwrap();
@@ -138,12 +151,12 @@ async fn runs_without_a_key_go_side_by_side() {
         .await
         .unwrap();
 
-    assert_eq!(notebook.most_at_a_time(), 10);
+    assert_eq!(notebook.max_concurrent(), 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_waits_for_a_retry_blocks_only_its_own_key() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     let noted = notebook.clone();
     let stumbles = Probe::on("question.v1", "stumbles", &store)
         .profile(by_tag())
@@ -162,7 +175,10 @@ async fn a_run_that_waits_for_a_retry_blocks_only_its_own_key() {
     for (key, n) in [("a", 0), ("a", 1), ("b", 0), ("b", 1)] {
         ask(&store, key, n).await;
     }
-    let runtime = beginning(&store).executor(stumbles).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(stumbles)
+        .build()
+        .unwrap();
     let began = Instant::now();
 
     runtime
@@ -177,7 +193,7 @@ async fn a_run_that_waits_for_a_retry_blocks_only_its_own_key() {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_run_holds_its_key_until_it_is_over() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     let (noted, clock) = (notebook.clone(), put(&store, "clock.v1", json!({})).await);
     let later = clock.updated_at + 100 * SECOND;
     let waits = Probe::on("question.v1", "waits", &store)
@@ -196,7 +212,10 @@ async fn a_suspended_run_holds_its_key_until_it_is_over() {
     for (key, n) in [("a", 0), ("a", 1), ("b", 0)] {
         ask(&store, key, n).await;
     }
-    let runtime = beginning(&store).executor(waits).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(waits)
+        .build()
+        .unwrap();
     let began = Instant::now();
 
     runtime
@@ -211,7 +230,7 @@ async fn a_suspended_run_holds_its_key_until_it_is_over() {
 
 #[tokio::test(start_paused = true)]
 async fn the_order_holds_over_two_runtimes_on_one_store() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     for n in 0..20 {
         for key in 0..10 {
             ask(&store, &format!("{key}"), n).await;
@@ -221,13 +240,15 @@ async fn the_order_holds_over_two_runtimes_on_one_store() {
         let moody = moody(&store, seed, &notebook)
             .profile(by_tag().max_inflight(5))
             .shared();
-        let runtime = beginning(&store).executor(Arc::clone(&moody)).build();
+        let runtime = runtime_from_beginning(&store)
+            .executor(Arc::clone(&moody))
+            .build();
         (runtime.unwrap(), moody)
     });
 
     let (here, there) = tokio::join!(
-        one.0.run_until(until_over(&store, 200)),
-        two.0.run_until(until_over(&store, 200))
+        one.0.run_until(until_all_ended(&store, 200)),
+        two.0.run_until(until_all_ended(&store, 200))
     );
 
     notebook.assert_in_order();
@@ -256,7 +277,7 @@ async fn moved(store: &MemoryStore) -> [Event; 4] {
 #[tokio::test(start_paused = true)]
 async fn a_newer_version_waits_in_the_queue_of_its_key_even_if_unannounced() {
     for announced in [false, true] {
-        let (store, notebook) = (MemoryStore::default(), Notebook::default());
+        let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
         let mut events = moved(&store).await.to_vec();
         events.truncate(if announced { 4 } else { 3 });
         let noted = notebook.clone();
@@ -289,10 +310,10 @@ async fn a_newer_version_waits_in_the_queue_of_its_key_even_if_unannounced() {
 
 #[tokio::test(start_paused = true)]
 async fn a_blocked_run_that_is_processed_by_hand_is_in_progress_and_executes_nothing() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     ask(&store, "a", 0).await;
     let blocked = tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 1})).await;
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(slow(&store, &notebook))
         .build()
         .unwrap();

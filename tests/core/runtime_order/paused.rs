@@ -1,7 +1,7 @@
 //! Executors that an operator pauses and resumes while events arrive.
 
-use crate::runtime_order::stage::{
-    Notebook, SECOND, beginning, count, in_state, until, until_over,
+use crate::runtime_order::harness::{
+    ExecutionLog, SECOND, count, in_state, runtime_from_beginning, until, until_all_ended,
 };
 use crate::support::{Call, Do, Probe, Shim, event_of, eventually, put, runs};
 use futures::FutureExt as _;
@@ -19,7 +19,7 @@ use universal_executor::{
 };
 
 /// Creates an executor that answers each trigger after the number of seconds in the trigger.
-fn prober(store: &(impl BreadcrumbStore + Clone), id: &str, notebook: &Notebook) -> Probe {
+fn prober(store: &(impl BreadcrumbStore + Clone), id: &str, notebook: &ExecutionLog) -> Probe {
     let notebook = notebook.clone();
     Probe::on("question.v1", id, store)
         .executing(move |context| {
@@ -38,9 +38,9 @@ fn prober(store: &(impl BreadcrumbStore + Clone), id: &str, notebook: &Notebook)
 #[tokio::test(start_paused = true)]
 async fn a_paused_executor_finishes_its_runs_and_starts_the_others_once_it_is_resumed() {
     let store = MemoryStore::default();
-    let notebook = Notebook::default();
+    let notebook = ExecutionLog::default();
     put(&store, "question.v1", json!({"key": "a", "n": 5})).await;
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(prober(&store, "prober", &notebook))
         .sweep_every(Duration::from_secs(3_600))
         .build()
@@ -64,7 +64,7 @@ async fn a_paused_executor_finishes_its_runs_and_starts_the_others_once_it_is_re
 
         let resumed = Instant::now();
         assert!(runtime.resume("prober").await.unwrap());
-        until_over(&store, 4).await;
+        until_all_ended(&store, 4).await;
         assert!(
             resumed.elapsed() < SECOND * 60,
             "the run must not wait for a sweep"
@@ -83,10 +83,10 @@ async fn a_paused_executor_finishes_its_runs_and_starts_the_others_once_it_is_re
 #[tokio::test(start_paused = true)]
 async fn another_process_finds_the_runs_of_a_resumed_executor_with_its_next_sweep() {
     let store = MemoryStore::default();
-    let notebook = Notebook::default();
+    let notebook = ExecutionLog::default();
     store.pause_executor("prober").await.unwrap();
     put(&store, "question.v1", json!({"key": "a"})).await;
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(prober(&store, "prober", &notebook))
         .sweep_every(SECOND * 60)
         .build()
@@ -98,7 +98,7 @@ async fn another_process_finds_the_runs_of_a_resumed_executor_with_its_next_swee
         assert_eq!(notebook.len(), 0, "the run must not start");
         store.resume_executor("prober").await.unwrap();
         let resumed = Instant::now();
-        until_over(&store, 1).await;
+        until_all_ended(&store, 1).await;
         assert!(resumed.elapsed() <= SECOND * 61);
     };
     runtime.run_until(stop).await.unwrap();
@@ -109,12 +109,12 @@ async fn another_process_finds_the_runs_of_a_resumed_executor_with_its_next_swee
 #[tokio::test(start_paused = true)]
 async fn a_pause_of_one_executor_leaves_the_others_at_work() {
     let store = MemoryStore::default();
-    let (paused, other) = (Notebook::default(), Notebook::default());
+    let (paused, other) = (ExecutionLog::default(), ExecutionLog::default());
     store.pause_executor("paused").await.unwrap();
     for n in 0..10 {
         put(&store, "question.v1", json!({"key": "a", "n": n % 2})).await;
     }
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(prober(&store, "paused", &paused))
         .executor(prober(&store, "other", &other))
         .build()
@@ -132,7 +132,7 @@ async fn a_pause_of_one_executor_leaves_the_others_at_work() {
 #[tokio::test(start_paused = true)]
 async fn an_event_for_a_paused_executor_is_processed_to_a_run_that_waits() {
     let store = MemoryStore::default();
-    let notebook = Notebook::default();
+    let notebook = ExecutionLog::default();
     let question = put(&store, "question.v1", json!({"key": "a"})).await;
     let event = event_of(&question);
     let prober = prober(&store, "prober", &notebook);
@@ -155,7 +155,7 @@ async fn an_event_for_a_paused_executor_is_processed_to_a_run_that_waits() {
 #[tokio::test(start_paused = true)]
 async fn a_later_version_of_the_trigger_of_a_running_run_waits_for_the_end_of_a_pause() {
     let store = MemoryStore::default();
-    let notebook = Notebook::default();
+    let notebook = ExecutionLog::default();
     let question = put(&store, "question.v1", json!({"key": "a"})).await;
     let changed = Patch::new().context(json!({"key": "a", "n": 1}));
     let newer = store.update(question.id, 1, changed).await.unwrap();
@@ -186,8 +186,11 @@ async fn a_later_version_of_the_trigger_of_a_running_run_waits_for_the_end_of_a_
 #[tokio::test(start_paused = true)]
 async fn an_executor_that_cannot_be_paused_reports_the_reason() {
     let store = MemoryStore::default();
-    let prober = prober(&store, "prober", &Notebook::default());
-    let runtime = beginning(&store).executor(prober).build().unwrap();
+    let prober = prober(&store, "prober", &ExecutionLog::default());
+    let runtime = runtime_from_beginning(&store)
+        .executor(prober)
+        .build()
+        .unwrap();
 
     let (unpaused, unresumed) = (
         runtime.pause("nobody").await.unwrap_err(),

@@ -1,6 +1,8 @@
 //! Retries of runs: their time, their limits, and their effects.
 
-use crate::runtime_order::stage::{LEASE, Notebook, SECOND, beginning, count, until, until_over};
+use crate::runtime_order::harness::{
+    ExecutionLog, LEASE, SECOND, count, runtime_from_beginning, until, until_all_ended,
+};
 use crate::support::log::Log;
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
 use serde_json::json;
@@ -22,7 +24,7 @@ use universal_executor::{
 
 #[tokio::test(start_paused = true)]
 async fn a_retried_run_starts_at_the_due_time_of_the_ledger() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     let (clock, began) = (put(&store, "clock.v1", json!({})).await, Instant::now());
     for n in 0..8 {
         put(&store, "question.v1", json!({"n": n})).await;
@@ -41,7 +43,10 @@ async fn a_retried_run_starts_at_the_due_time_of_the_ledger() {
                 }
             }
         });
-    let runtime = beginning(&store).executor(stumbles).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(stumbles)
+        .build()
+        .unwrap();
     let dues = Mutex::new(Vec::new());
     let done = async {
         eventually(async || notebook.len() == 8).await;
@@ -50,7 +55,7 @@ async fn a_retried_run_starts_at_the_due_time_of_the_ledger() {
             .iter()
             .map(|run| run.due.unwrap().since(clock.updated_at));
         dues.lock().unwrap().extend(due);
-        until_over(&store, 8).await;
+        until_all_ended(&store, 8).await;
     };
 
     runtime.run_until(done).await.unwrap();
@@ -70,7 +75,7 @@ async fn a_retried_run_starts_at_the_due_time_of_the_ledger() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rate_limited_run_waits_for_the_requested_delay_and_uses_no_attempt() {
-    let (store, notebook) = (MemoryStore::default(), Notebook::default());
+    let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     put(&store, "question.v1", json!({})).await;
     let noted = notebook.clone();
     let limited = Probe::on("question.v1", "limited", &store)
@@ -85,7 +90,10 @@ async fn a_rate_limited_run_waits_for_the_requested_delay_and_uses_no_attempt() 
                 }
             }
         });
-    let runtime = beginning(&store).executor(limited).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(limited)
+        .build()
+        .unwrap();
 
     let report = runtime
         .run_until(until(&store, "answer.v1", 1))
@@ -114,7 +122,7 @@ async fn a_permanent_error_fails_its_run_at_the_first_attempt() {
     let refuses = Probe::on("question.v1", "refuses", &store)
         .failing(|| permanent("unknown city"))
         .shared();
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(Arc::clone(&refuses))
         .build()
         .unwrap();
@@ -150,7 +158,7 @@ async fn a_run_that_three_workers_died_with_is_a_crash_loop_and_leaves_others_al
     };
     for death in 1..=3 {
         let hangs = worker();
-        let runtime = beginning(&store)
+        let runtime = runtime_from_beginning(&store)
             .executor(Arc::clone(&hangs))
             .build()
             .unwrap();
@@ -164,12 +172,12 @@ async fn a_run_that_three_workers_died_with_is_a_crash_loop_and_leaves_others_al
         timeout(2 * LEASE, died).await.unwrap();
     }
     let last = worker();
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(Arc::clone(&last))
         .build()
         .unwrap();
 
-    let report = runtime.run_until(until_over(&store, 2)).await.unwrap();
+    let report = runtime.run_until(until_all_ended(&store, 2)).await.unwrap();
 
     let letter = all(&store, "executor.failed.v1").await.remove(0);
     assert_eq!(letter.context["class"], "crash_loop");
@@ -191,7 +199,7 @@ async fn a_run_with_a_limit_of_one_crash_has_its_dead_letter_after_one_lost_work
     };
     let dies = worker();
     {
-        let runtime = beginning(&store)
+        let runtime = runtime_from_beginning(&store)
             .executor(Arc::clone(&dies))
             .build()
             .unwrap();
@@ -205,12 +213,12 @@ async fn a_run_with_a_limit_of_one_crash_has_its_dead_letter_after_one_lost_work
         timeout(2 * LEASE, died).await.unwrap();
     }
     let last = worker();
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(Arc::clone(&last))
         .build()
         .unwrap();
 
-    let report = runtime.run_until(until_over(&store, 1)).await.unwrap();
+    let report = runtime.run_until(until_all_ended(&store, 1)).await.unwrap();
 
     let letter = all(&store, "executor.failed.v1").await.remove(0);
     assert_eq!(letter.context["class"], "crash_loop");
@@ -236,7 +244,7 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_suspect_runs_one_p
         let dies = Probe::on("question.v1", "worker", &mortal)
             .hanging()
             .shared();
-        let runtime = beginning(&store)
+        let runtime = runtime_from_beginning(&store)
             .executor(Arc::clone(&dies))
             .build()
             .unwrap();
@@ -252,9 +260,15 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_suspect_runs_one_p
         sleep(2 * LEASE).await;
     }
     let last = Probe::on("question.v1", "worker", &store);
-    let runtime = beginning(&store).executor(last).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(last)
+        .build()
+        .unwrap();
 
-    runtime.run_until(until_over(&store, RUNS)).await.unwrap();
+    runtime
+        .run_until(until_all_ended(&store, RUNS))
+        .await
+        .unwrap();
 
     logs.push(log.take());
     let lines = |log: usize, part: &str| -> Vec<String> {
@@ -304,7 +318,7 @@ async fn a_run_with_a_high_limit_does_not_cost_another_run_its_last_worker() {
                 Ok(json!({}))
             })
             .shared();
-        let runtime = beginning(&store)
+        let runtime = runtime_from_beginning(&store)
             .executor(Arc::clone(&killer))
             .executor(Arc::clone(&slow))
             .build()
@@ -349,7 +363,7 @@ async fn outages_of_the_store_are_not_counted_as_deaths_of_a_worker_that_lives()
             Ok(json!({}))
         })
         .shared();
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(Arc::clone(&probe))
         .build()
         .unwrap();
@@ -367,7 +381,7 @@ async fn outages_of_the_store_are_not_counted_as_deaths_of_a_worker_that_lives()
                 recovered.elapsed()
             );
         }
-        until_over(&store, RUNS).await;
+        until_all_ended(&store, RUNS).await;
     };
 
     runtime.run_until(scenario).await.unwrap();
@@ -403,7 +417,7 @@ async fn outages_of_the_store_before_execute_use_no_attempt() {
     let probe = Probe::on("question.v1", "worker", &away)
         .profile(Profile::default().at_most_once().attempts(1).lease(LEASE))
         .shared();
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(Arc::clone(&probe))
         .build()
         .unwrap();
@@ -413,7 +427,7 @@ async fn outages_of_the_store_before_execute_use_no_attempt() {
             tokio::time::sleep(3 * LEASE).await;
             is_out.store(0, Ordering::SeqCst);
         }
-        until_over(&store, 1).await;
+        until_all_ended(&store, 1).await;
     };
 
     runtime.run_until(scenario).await.unwrap();
@@ -462,10 +476,10 @@ async fn a_worker_that_loses_the_store_until_another_has_its_run_is_not_counted_
             assert_ne!(holder.load(Ordering::SeqCst), number);
             tokio::time::sleep(LEASE / 3).await;
         }
-        until_over(&store, 1).await;
+        until_all_ended(&store, 1).await;
     };
     let [first, second] = probes.each_ref().map(|probe| {
-        let runtime = beginning(&store).executor(Arc::clone(probe));
+        let runtime = runtime_from_beginning(&store).executor(Arc::clone(probe));
         runtime.build().unwrap()
     });
 
@@ -491,7 +505,7 @@ async fn suspect_runs_execute_one_at_a_time_after_two_worker_deaths() {
         let hangs = Probe::on("question.v1", "worker", &dies)
             .executing(|_| std::future::pending())
             .shared();
-        let runtime = beginning(&store)
+        let runtime = runtime_from_beginning(&store)
             .executor(Arc::clone(&hangs))
             .build()
             .unwrap();
@@ -522,10 +536,13 @@ async fn suspect_runs_execute_one_at_a_time_after_two_worker_deaths() {
             Ok(json!({}))
         }
     });
-    let runtime = beginning(&store).executor(last.shared()).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(last.shared())
+        .build()
+        .unwrap();
 
     let report = runtime
-        .run_until(until_over(&store, 2 * SUSPECTS))
+        .run_until(until_all_ended(&store, 2 * SUSPECTS))
         .await
         .unwrap();
 
@@ -552,7 +569,7 @@ async fn a_failed_run_that_is_redone_runs_with_fresh_attempts_and_another_key() 
             }
         })
         .shared();
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(Arc::clone(&probe))
         .build()
         .unwrap();
@@ -564,7 +581,7 @@ async fn a_failed_run_that_is_redone_runs_with_fresh_attempts_and_another_key() 
         runtime.redo(&run).await.unwrap();
         until(&store, "answer.v1", 1).await;
         assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
-        until_over(&store, 1).await;
+        until_all_ended(&store, 1).await;
     };
 
     let report = runtime.run_until(redone).await.unwrap();
@@ -585,12 +602,12 @@ async fn a_run_that_cannot_be_redone_reports_the_reason() {
     let question = put(&store, "question.v1", json!({})).await;
     let plain = Probe::on("other.v1", "plain", &Shim::without_ledger(&store));
     let silent = Probe::on("question.v1", "prober", &store).writing(Response::none());
-    let runtime = beginning(&store)
+    let runtime = runtime_from_beginning(&store)
         .executor(silent)
         .executor(plain)
         .build()
         .unwrap();
-    runtime.run_until(until_over(&store, 1)).await.unwrap();
+    runtime.run_until(until_all_ended(&store, 1)).await.unwrap();
     let run = |executor: &str| RunRef::of(executor, &event_of(&question));
     let redo = async |run: RunRef| runtime.redo(&run).await.unwrap_err();
 
@@ -632,7 +649,7 @@ async fn a_run_that_fell_due_during_a_downtime_starts_with_the_next_runtime() {
             }
         })
     };
-    let first = beginning(&store)
+    let first = runtime_from_beginning(&store)
         .executor(limited(Some(60 * SECOND)))
         .build()
         .unwrap();
@@ -675,7 +692,7 @@ fn one_at_a_time(attempts: u32) -> Profile {
 /// Returns the number of failed runs, and the time between the runs.
 async fn one_failed_read_after(seconds: u32, attempts: u32) -> (u64, Duration) {
     let (store, stumbles) = (MemoryStore::default(), Arc::new(AtomicBool::new(false)));
-    let (notebook, fails) = (Notebook::default(), Arc::clone(&stumbles));
+    let (notebook, fails) = (ExecutionLog::default(), Arc::clone(&stumbles));
     for n in 0..2 {
         put(&store, "question.v1", json!({"n": n})).await;
     }
@@ -693,8 +710,11 @@ async fn one_failed_read_after(seconds: u32, attempts: u32) -> (u64, Duration) {
                 Ok(json!({}))
             }
         });
-    let runtime = beginning(&store).executor(worker).build().unwrap();
-    let report = runtime.run_until(until_over(&store, 2)).await.unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(worker)
+        .build()
+        .unwrap();
+    let report = runtime.run_until(until_all_ended(&store, 2)).await.unwrap();
     let turns = notebook.turns();
     let paused = turns.get(1).zip(turns[0].end);
     let paused = paused.map_or(Duration::MAX, |(next, end)| next.start - end);
@@ -731,9 +751,12 @@ async fn one_failed_read_after_a_long_attempt_that_failed_does_not_end_a_run() {
                 Err("reset".into())
             }
         });
-    let runtime = beginning(&store).executor(worker).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(worker)
+        .build()
+        .unwrap();
 
-    let report = runtime.run_until(until_over(&store, 1)).await.unwrap();
+    let report = runtime.run_until(until_all_ended(&store, 1)).await.unwrap();
 
     assert_eq!((report.responded, report.failed), (1, 0));
 }
@@ -760,9 +783,12 @@ async fn one_rate_limit_after_a_long_wait_for_its_turn_does_not_end_a_run() {
                 Ok(json!({}))
             }
         });
-    let runtime = beginning(&store).executor(worker).build().unwrap();
+    let runtime = runtime_from_beginning(&store)
+        .executor(worker)
+        .build()
+        .unwrap();
 
-    let report = runtime.run_until(until_over(&store, 3)).await.unwrap();
+    let report = runtime.run_until(until_all_ended(&store, 3)).await.unwrap();
 
     assert_eq!((report.responded, report.failed), (3, 0));
 }

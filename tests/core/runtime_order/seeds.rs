@@ -1,6 +1,6 @@
 //! A store and a source with random faults from a seed: every trigger still has one outcome and one answer.
 
-use crate::runtime_order::stage::{Dice, SECOND};
+use crate::runtime_order::harness::{Dice, SECOND};
 use crate::support::{Probe, Shim, all, put, runs};
 use serde_json::json;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Events that an executor needs again, and a source that cannot deliver them again.
 
-use crate::runtime_order::stage::until;
+use crate::runtime_order::harness::until;
 use crate::support::{Probe, Shim, event_of, eventually, put};
 use futures::StreamExt as _;
 use futures::stream::{self};

@@ -1,8 +1,8 @@
 //! Answers after a downtime of all workers, for NATS streams that have all, some or none of the events of the downtime. The store's clock
 //! advances by the length of the downtime, and the stream loses the events that it would lose in that time.
 
+use crate::nats::harness::{Relayed, answered, answers, ask_all, eventually, runtime};
 use crate::nats::server::{Server, uuid};
-use crate::nats::stage::{Relayed, answered, answers, ask_all, eventually, runtime};
 use crate::postgres::server::Namespaces;
 use async_nats::jetstream::{self, Context, stream};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Workers of a group share the group's events, and separate groups each receive all events.
 
+use crate::nats::harness::{Relayed, answered, ask, eventually, runtime};
 use crate::nats::server::{url, uuid};
-use crate::nats::stage::{Relayed, answered, ask, eventually, runtime};
 use futures::future::{join_all, pending};
 use futures::{FutureExt as _, StreamExt as _};
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +140,7 @@ async fn many_workers_answer_every_question_once() {
     let all = workers.iter().map(|worker| worker.run_until(ended.clone()));
     let (reports, ()) = futures::join!(join_all(all), asked);
 
-    let answers = crate::nats::stage::answers(&store).await;
+    let answers = crate::nats::harness::answers(&store).await;
     assert!(answers.values().all(|count| *count == 1), "{answers:?}");
     let responded: u64 = reports
         .into_iter()

@@ -1,7 +1,7 @@
 //! Loss of servers, streams and consumers: it delays questions, but loses none.
 
+use crate::nats::harness::{Relayed, answered, answers, ask, eventually, runtime};
 use crate::nats::server::{Server, uuid};
-use crate::nats::stage::{Relayed, answered, answers, ask, eventually, runtime};
 use futures::StreamExt as _;
 use std::time::Duration;
 use universal_executor::source::{

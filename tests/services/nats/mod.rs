@@ -2,10 +2,10 @@
 
 mod downtime;
 mod groups;
+pub(crate) mod harness;
 mod lost;
 mod relay;
 pub(crate) mod server;
-pub(crate) mod stage;
 mod workers;
 
 use server::{url, uuid};

@@ -1,7 +1,7 @@
 //! The relay publishes a store's commits to a runtime, also after failures.
 
+use crate::nats::harness::{Answers, ask};
 use crate::nats::server::{url, uuid};
-use crate::nats::stage::{Answers, ask};
 use futures::StreamExt as _;
 use universal_executor::source::{NatsRelay, NatsSource, StartAt};
 use universal_executor::{BreadcrumbStoreExt as _, EventSource as _, MemoryStore, Runtime};

@@ -1,7 +1,7 @@
 //! Workers that share PostgreSQL and NATS, with separate connection pools as in separate processes.
 
+use crate::nats::harness::{Answers, Relayed, answered, answers, ask_all, eventually, runtime};
 use crate::nats::server::{Server, url, uuid};
-use crate::nats::stage::{Answers, Relayed, answered, answers, ask_all, eventually, runtime};
 use crate::postgres::server::{Namespaces, store_in};
 use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _};

@@ -1,6 +1,6 @@
 //! Broken connections, and slow servers and transactions.
 
-use crate::nats::stage::eventually;
+use crate::nats::harness::eventually;
 use crate::postgres::proxy::{Harm, Proxy};
 use crate::postgres::server::{Namespaces, store_in, url};
 use futures::StreamExt as _;

@@ -1,6 +1,6 @@
 //! A database that temporarily lacks a table, as during a restore.
 
-use crate::nats::stage::{answered, ask, eventually, runtime};
+use crate::nats::harness::{answered, ask, eventually, runtime};
 use crate::postgres::execute;
 use crate::postgres::server::{Namespaces, store_in};
 use std::error::Error as _;

@@ -1,6 +1,6 @@
 //! A server that accepts no writes.
 
-use crate::nats::stage::{answered, ask, eventually, runtime};
+use crate::nats::harness::{answered, ask, eventually, runtime};
 use crate::postgres::execute;
 use crate::postgres::server::{Namespaces, store_in, url};
 use std::error::Error as _;

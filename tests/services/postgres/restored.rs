@@ -1,6 +1,6 @@
 //! A database that is restored from an older backup while the store is open.
 
-use crate::nats::stage::{answered, answers, ask, ask_all, eventually, runtime};
+use crate::nats::harness::{answered, answers, ask, ask_all, eventually, runtime};
 use crate::postgres::execute;
 use crate::postgres::server::{Namespaces, store_in};
 use futures::StreamExt as _;

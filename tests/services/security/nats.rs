@@ -1,7 +1,7 @@
 //! Forged messages in a stream: any client with permission to publish can add them.
 
+use crate::nats::harness::{Answers, Relayed, answered, answers, ask, eventually};
 use crate::nats::server::{Server, url, uuid};
-use crate::nats::stage::{Answers, Relayed, answered, answers, ask, eventually};
 use async_nats::jetstream::{self, consumer::pull};
 use futures::StreamExt as _;
 use serde_json::json;
@@ -382,7 +382,9 @@ async fn a_republished_event_has_no_effect() {
     }
     let source = source(&tenant).await;
     let behind = source.clone();
-    let runtime = crate::nats::stage::runtime(source, &store).build().unwrap();
+    let runtime = crate::nats::harness::runtime(source, &store)
+        .build()
+        .unwrap();
     let all_taken = async {
         answered(&store, 10).await;
         eventually(async || behind.behind().await.unwrap() == Some(0)).await;

@@ -1,6 +1,6 @@
 //! Cancellation of agents that wait for other agents.
 
-use super::stage::{Block, BlockedModel, Condition, LEASE, Stage};
+use super::harness::{Block, BlockedModel, CancelHarness, Condition, LEASE};
 use super::{ann, assert_closed};
 use crate::client::{LONG, open_question, reaches};
 use crate::worker::SubjectWithEvents;
@@ -53,34 +53,34 @@ where
     S: SubjectWithEvents,
     A: Fn(RuntimeBuilder, &Faulty<S::Store>) -> Result<RuntimeBuilder, BoxError>,
 {
-    let mut stage = Stage::start(subject, condition, add).await?;
-    let request = stage.send(parent, trigger.clone()).await?;
-    block.begun().await?;
-    reaches(&request, &stage.client, RunState::Suspended).await?;
-    let asked = stage.run_of(child).await?;
+    let mut harness = CancelHarness::start(subject, condition, add).await?;
+    let request = harness.send(parent, trigger.clone()).await?;
+    block.wait_until_started().await?;
+    reaches(&request, &harness.client, RunState::Suspended).await?;
+    let asked = harness.run_of(child).await?;
 
-    stage.strike(&[parent, child]).await?;
-    let ended = stage.cancel(&request, cascade).await?;
+    harness.apply_condition(&[parent, child]).await?;
+    let ended = harness.cancel(&request, cascade).await?;
     match cascade {
         Cascade::Run => assert_eq!(ended, 1, "{condition:?}"),
         Cascade::Children => {
             assert_eq!(ended, 2, "{condition:?}");
-            stage.assert_cancelled(&asked).await?;
+            harness.assert_cancelled(&asked).await?;
             block.dropped().await?;
         }
     }
 
-    stage.recover(&[parent, child]).await?;
+    harness.recover(&[parent, child]).await?;
     block.release();
     if cascade == Cascade::Run {
         asked.wait(LONG).await?;
     }
-    stage.works(parent, trigger.clone()).await?;
+    harness.works(parent, trigger.clone()).await?;
     // The new worker repeats the child's work that the dead worker started.
     let repeated = (condition, cascade) == (Condition::Dead, Cascade::Run);
     let expected = 2 + usize::from(repeated);
     assert_eq!(block.started(), expected, "{condition:?}");
-    stage.finish(&request).await
+    harness.finish(&request).await
 }
 
 async fn cancels_an_asker<S: SubjectWithEvents>(
@@ -138,16 +138,16 @@ fn payer(payments: &Arc<AtomicUsize>) -> Agent {
 
 /// Sends a wish to the [`asker`]. Returns the request, the run of the helper, and the helper's question.
 async fn wait_for_question<S, A>(
-    stage: &Stage<'_, S, A>,
+    harness: &CancelHarness<'_, S, A>,
 ) -> Result<(RequestHandle, RequestHandle, QuestionView), BoxError>
 where
     S: SubjectWithEvents,
     A: Fn(RuntimeBuilder, &Faulty<S::Store>) -> Result<RuntimeBuilder, BoxError>,
 {
-    let request = stage.send("asker", wish()).await?;
-    let question = open_question(&stage.client).await?;
-    let run = stage.run_of("helper").await?;
-    reaches(&run, &stage.client, RunState::Suspended).await?;
+    let request = harness.send("asker", wish()).await?;
+    let question = open_question(&harness.client).await?;
+    let run = harness.run_of("helper").await?;
+    reaches(&run, &harness.client, RunState::Suspended).await?;
     Ok((request, run, question))
 }
 
@@ -160,24 +160,24 @@ pub(crate) async fn the_question_of_a_child_is_closed<S: SubjectWithEvents>(
         let add = |builder: RuntimeBuilder, _: &Faulty<S::Store>| {
             Ok::<_, BoxError>(builder.agent(asker(&model)).agent(payer(&payments)))
         };
-        let mut stage = Stage::start(subject, condition, add).await?;
-        let (request, child, question) = wait_for_question(&stage).await?;
+        let mut harness = CancelHarness::start(subject, condition, add).await?;
+        let (request, child, question) = wait_for_question(&harness).await?;
 
-        stage.strike(&["asker", "helper"]).await?;
-        let ended = stage.cancel(&request, Cascade::Children).await?;
+        harness.apply_condition(&["asker", "helper"]).await?;
+        let ended = harness.cancel(&request, Cascade::Children).await?;
         assert_eq!(ended, 2, "{condition:?}");
-        stage.assert_cancelled(&child).await?;
-        assert_closed(&stage.client, &question).await;
+        harness.assert_cancelled(&child).await?;
+        assert_closed(&harness.client, &question).await;
 
-        stage.recover(&["asker", "helper"]).await?;
-        let (other, child, question) = wait_for_question(&stage).await?;
-        let ended = stage.client.cancel(request.run(), Cascade::Children);
+        harness.recover(&["asker", "helper"]).await?;
+        let (other, child, question) = wait_for_question(&harness).await?;
+        let ended = harness.client.cancel(request.run(), Cascade::Children);
         assert_eq!(
             ended.await?,
             0,
             "{condition:?}: the child of another run must not be cancelled"
         );
-        let questions = stage.client.questions();
+        let questions = harness.client.questions();
         questions.approve(&question.id, &ann()).await?;
         child.wait(LONG).await?;
         other.wait(LONG).await?;
@@ -187,7 +187,7 @@ pub(crate) async fn the_question_of_a_child_is_closed<S: SubjectWithEvents>(
             "{condition:?}: only the other run makes its payment"
         );
         assert_eq!(model.requests().len(), 3, "{condition:?}");
-        stage.finish(&request).await?;
+        harness.finish(&request).await?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Cancellation of flows that wait for a tool of another service.
 
 use super::children::cancels_a_parent;
-use super::stage::{Block, Condition, LEASE};
+use super::harness::{Block, Condition, LEASE};
 use crate::worker::SubjectWithEvents;
 use serde_json::json;
 use universal_executor::client::Cascade;

@@ -4,7 +4,7 @@
 mod children;
 #[cfg(feature = "workflows")]
 mod flows;
-mod stage;
+mod harness;
 mod unreceived;
 
 pub(crate) use children::{
@@ -26,8 +26,8 @@ pub(crate) use unreceived::{
 
 use crate::client::{ask, reaches, says, teller};
 use crate::worker::SubjectWithEvents;
+use harness::{Block, BlockedModel, CancelHarness, Condition, LEASE};
 use serde_json::json;
-use stage::{Block, BlockedModel, Condition, LEASE, Stage};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use universal_executor::agent::{Agent, ChatModel, ScriptedModel};
@@ -74,24 +74,24 @@ where
     S: SubjectWithEvents,
     A: Fn(RuntimeBuilder, &Faulty<S::Store>) -> Result<RuntimeBuilder, BoxError>,
 {
-    let mut stage = Stage::start(subject, condition, add).await?;
-    let request = stage.send("clerk", order()).await?;
-    block.begun().await?;
+    let mut harness = CancelHarness::start(subject, condition, add).await?;
+    let request = harness.send("clerk", order()).await?;
+    block.wait_until_started().await?;
 
-    stage.strike(&["clerk"]).await?;
-    let ended = stage.cancel(&request, Cascade::Run).await?;
+    harness.apply_condition(&["clerk"]).await?;
+    let ended = harness.cancel(&request, Cascade::Run).await?;
     assert_eq!(ended, 1, "{condition:?}");
     block.dropped().await?;
 
-    stage.recover(&["clerk"]).await?;
+    harness.recover(&["clerk"]).await?;
     block.release();
-    stage.works("clerk", order()).await?;
+    harness.works("clerk", order()).await?;
     assert_eq!(
         block.started(),
         2,
         "{condition:?}: one start for each request"
     );
-    stage.finish(&request).await
+    harness.finish(&request).await
 }
 
 /// A ready run that is cancelled never starts.
@@ -103,28 +103,28 @@ pub(crate) async fn a_ready_run_is_cancelled<S: SubjectWithEvents>(
         let add = |builder: RuntimeBuilder, _: &Faulty<S::Store>| {
             Ok::<_, BoxError>(builder.executor(clerk(&block)))
         };
-        let mut stage = Stage::start(subject, condition, add).await?;
-        let running = stage.send("clerk", order()).await?;
-        block.begun().await?;
-        let ready = stage.send("clerk", order()).await?;
-        reaches(&ready, &stage.client, RunState::Ready).await?;
+        let mut harness = CancelHarness::start(subject, condition, add).await?;
+        let running = harness.send("clerk", order()).await?;
+        block.wait_until_started().await?;
+        let ready = harness.send("clerk", order()).await?;
+        reaches(&ready, &harness.client, RunState::Ready).await?;
 
-        stage.strike(&["clerk"]).await?;
-        let ended = stage.cancel(&ready, Cascade::Run).await?;
+        harness.apply_condition(&["clerk"]).await?;
+        let ended = harness.cancel(&ready, Cascade::Run).await?;
         assert_eq!(ended, 1, "{condition:?}");
-        let ended = stage.client.cancel(running.run(), Cascade::Run).await?;
+        let ended = harness.client.cancel(running.run(), Cascade::Run).await?;
         assert_eq!(ended, 1, "{condition:?}");
         block.dropped().await?;
 
-        stage.recover(&["clerk"]).await?;
+        harness.recover(&["clerk"]).await?;
         block.release();
-        stage.works("clerk", order()).await?;
+        harness.works("clerk", order()).await?;
         assert_eq!(
             block.started(),
             2,
             "{condition:?}: only the first and the last run start"
         );
-        stage.finish(&ready).await?;
+        harness.finish(&ready).await?;
     }
     Ok(())
 }
@@ -209,21 +209,21 @@ pub(crate) async fn a_suspended_run_is_cancelled<S: SubjectWithEvents>(
         let add = |builder: RuntimeBuilder, _: &Faulty<S::Store>| {
             Ok::<_, BoxError>(builder.agent(teller(&payments)?))
         };
-        let mut stage = Stage::start(subject, condition, add).await?;
-        let (request, question) = ask(&stage.client).await?;
+        let mut harness = CancelHarness::start(subject, condition, add).await?;
+        let (request, question) = ask(&harness.client).await?;
 
-        stage.strike(&["teller"]).await?;
-        let ended = stage.cancel(&request, Cascade::Run).await?;
+        harness.apply_condition(&["teller"]).await?;
+        let ended = harness.cancel(&request, Cascade::Run).await?;
         assert_eq!(ended, 1, "{condition:?}");
-        assert_closed(&stage.client, &question).await;
+        assert_closed(&harness.client, &question).await;
         let answer = json!({"request_id": question.id, "approved": true, "principal": ann()});
         let answer = NewBreadcrumb::new("human.response.v1").context(answer);
         let answer = answer.tag(format!("request:{}", question.id));
-        stage.store.create(answer.created_by("ann")).await?;
+        harness.store.create(answer.created_by("ann")).await?;
 
-        stage.recover(&["teller"]).await?;
-        let (other, question) = ask(&stage.client).await?;
-        let questions = stage.client.questions();
+        harness.recover(&["teller"]).await?;
+        let (other, question) = ask(&harness.client).await?;
+        let questions = harness.client.questions();
         questions.approve(&question.id, &ann()).await?;
         assert_eq!(says(&other).await?, "Done.");
         let payments = payments.load(Ordering::SeqCst);
@@ -231,7 +231,7 @@ pub(crate) async fn a_suspended_run_is_cancelled<S: SubjectWithEvents>(
             payments, 1,
             "{condition:?}: only the other run makes its payment"
         );
-        stage.finish(&request).await?;
+        harness.finish(&request).await?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Cancellation of requests that no worker has received.
 
-use super::stage::Block;
+use super::harness::Block;
 use super::{clerk, order};
 use crate::client::LONG;
 use crate::worker::{SubjectWithEvents, Worker};

@@ -1,7 +1,7 @@
 //! Faults of the event stream.
 
+use super::harness::{Harness, runtime, store};
 use super::seeds;
-use super::stage::{Stage, runtime, store};
 use crate::rcrt::server::Weather;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -11,25 +11,25 @@ use universal_executor::{MemoryStore, RcrtStore, WithLedger};
 const LEASE: Duration = Duration::from_secs(120);
 
 /// Runs a runtime with a ledger in memory while `asks` asks questions, and then until all questions are answered.
-async fn answer(stage: &mut Stage, events: &RcrtStore, asks: impl AsyncFnOnce(&mut Stage)) {
+async fn answer(harness: &mut Harness, events: &RcrtStore, asks: impl AsyncFnOnce(&mut Harness)) {
     let both = WithLedger::new(events.clone(), MemoryStore::default());
-    let runtime = runtime(events, both, &stage.path("oracle"), LEASE);
+    let runtime = runtime(events, both, &harness.path("oracle"), LEASE);
     let runtime = runtime.build().unwrap();
-    let asked = async {
+    let questions = async {
         while !events.events().health().is_connected {
             sleep(Duration::from_millis(1)).await;
         }
-        asks(stage).await;
-        stage.come_to_rest().await;
+        asks(harness).await;
+        harness.wait_until_idle().await;
     };
-    runtime.run_until(asked).await.unwrap();
+    runtime.run_until(questions).await.unwrap();
 }
 
 /// Fails unless each question was executed once and answered once.
-fn each_once(stage: &Stage) {
-    assert_eq!(stage.judge(), Vec::<String>::new());
-    let executions = stage.oracle.read().executions;
-    assert_eq!(executions.len(), stage.asked());
+fn each_once(harness: &Harness) {
+    assert_eq!(harness.judge(), Vec::<String>::new());
+    let executions = harness.oracle.read().executions;
+    assert_eq!(executions.len(), harness.questions());
     let again: Vec<_> = executions.iter().filter(|(_, times)| **times > 1).collect();
     assert!(again.is_empty(), "{again:?}");
 }
@@ -37,24 +37,24 @@ fn each_once(stage: &Stage) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_question_is_answered_without_any_stream_events() {
     for seed in seeds() {
-        let mut stage = Stage::new("untold", seed, Weather::default()).await;
-        stage.server.ways(|ways| ways.is_deaf = true);
-        let events = store(&stage.server.base_url());
+        let mut harness = Harness::new("untold", seed, Weather::default()).await;
+        harness.server.ways(|ways| ways.is_deaf = true);
+        let events = store(&harness.server.base_url());
 
-        answer(&mut stage, &events, async |stage| {
+        answer(&mut harness, &events, async |harness| {
             for _ in 0..10 {
-                stage.ask(15).await;
+                harness.ask(15).await;
                 // The stream is unavailable for some time.
-                stage.server.ways(|ways| ways.status = 503);
-                stage.server.cut();
-                stage.ask(5).await;
-                stage.pause(200).await;
-                stage.server.ways(|ways| ways.status = 200);
+                harness.server.ways(|ways| ways.status = 503);
+                harness.server.cut();
+                harness.ask(5).await;
+                harness.pause(200).await;
+                harness.server.ways(|ways| ways.status = 200);
             }
         })
         .await;
 
-        each_once(&stage);
+        each_once(&harness);
     }
 }
 
@@ -69,17 +69,20 @@ async fn every_question_is_answered_once_over_a_disturbed_stream() {
         ..Weather::default()
     };
     for seed in seeds() {
-        let mut stage = Stage::new("storm", seed, weather).await;
-        let events = store(&stage.server.base_url());
+        let mut harness = Harness::new("storm", seed, weather).await;
+        let events = store(&harness.server.base_url());
 
-        answer(&mut stage, &events, async |stage| stage.ask(250).await).await;
+        answer(&mut harness, &events, async |harness| {
+            harness.ask(250).await
+        })
+        .await;
 
-        each_once(&stage);
+        each_once(&harness);
         let (streams, health) = (
-            stage.server.seen("GET", "/events/stream").len(),
+            harness.server.seen("GET", "/events/stream").len(),
             events.events().health(),
         );
-        let cuts = stage.server.lock().cuts;
+        let cuts = harness.server.lock().cuts;
         assert!(
             cuts > 5 && health.unreadable > 20,
             "seed {seed}: {health:?}"
@@ -95,30 +98,30 @@ async fn every_question_is_answered_once_over_a_disturbed_stream() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_that_falls_silent_and_recovers_is_detected_and_loses_nothing() {
     for seed in seeds() {
-        let mut stage = Stage::new("deaf", seed, Weather::default()).await;
-        let events = store(&stage.server.base_url());
+        let mut harness = Harness::new("deaf", seed, Weather::default()).await;
+        let events = store(&harness.server.base_url());
         let health = || events.events().health();
 
-        answer(&mut stage, &events, async |stage| {
+        answer(&mut harness, &events, async |harness| {
             for _ in 0..2 {
-                stage.server.ways(|ways| ways.is_deaf = true);
+                harness.server.ways(|ways| ways.is_deaf = true);
                 while !health().is_deaf {
-                    stage.ask(1).await;
-                    stage.pause(40).await;
-                    assert!(stage.asked() < 5_000, "{:?}", health());
+                    harness.ask(1).await;
+                    harness.pause(40).await;
+                    assert!(harness.questions() < 5_000, "{:?}", health());
                 }
-                stage.server.ways(|ways| ways.is_deaf = false);
+                harness.server.ways(|ways| ways.is_deaf = false);
                 while health().is_deaf {
-                    stage.ask(1).await;
-                    stage.pause(40).await;
-                    assert!(stage.asked() < 5_000, "{:?}", health());
+                    harness.ask(1).await;
+                    harness.pause(40).await;
+                    assert!(harness.questions() < 5_000, "{:?}", health());
                 }
             }
         })
         .await;
 
-        each_once(&stage);
-        assert_eq!(stage.server.seen("GET", "/events/stream").len(), 1);
+        each_once(&harness);
+        assert_eq!(harness.server.seen("GET", "/events/stream").len(), 1);
     }
 }
 
@@ -130,11 +133,14 @@ async fn as_often_as_an_event_comes_and_in_any_order_its_question_is_executed_on
         ..Weather::default()
     };
     for seed in seeds() {
-        let mut stage = Stage::new("again", seed, weather).await;
-        let events = store(&stage.server.base_url());
+        let mut harness = Harness::new("again", seed, weather).await;
+        let events = store(&harness.server.base_url());
 
-        answer(&mut stage, &events, async |stage| stage.ask(200).await).await;
+        answer(&mut harness, &events, async |harness| {
+            harness.ask(200).await
+        })
+        .await;
 
-        each_once(&stage);
+        each_once(&harness);
     }
 }

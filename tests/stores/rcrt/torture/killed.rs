@@ -1,7 +1,7 @@
 //! Workers in separate processes that are killed with SIGKILL while calls fail.
 
+use super::harness::{Harness, INFLIGHT, runtime, store};
 use super::seeds;
-use super::stage::{INFLIGHT, Stage, runtime, store};
 use crate::child::run_alone;
 use crate::rcrt::server::Weather;
 use std::env;
@@ -62,45 +62,45 @@ impl Drop for Worker {
     }
 }
 
-fn start(stage: &Stage, ledger: Option<&str>) -> Worker {
+fn start(harness: &Harness, ledger: Option<&str>) -> Worker {
     let mut told = vec![
-        stage.server.base_url(),
-        stage.path("oracle").display().to_string(),
+        harness.server.base_url(),
+        harness.path("oracle").display().to_string(),
     ];
-    told.extend(ledger.map(|name| stage.path(name).display().to_string()));
+    told.extend(ledger.map(|name| harness.path(name).display().to_string()));
     let mut command = run_alone(concat!(module_path!(), "::worker_that_is_killed"));
     command.env(WORKER, told.join(" ")).stdout(Stdio::null());
     Worker(command.spawn().unwrap())
 }
 
 /// Returns `true` if a process is executing a question, or was when it ended.
-fn is_busy(stage: &Stage, process: u32) -> bool {
-    let busy = stage.oracle.read().busy;
+fn is_busy(harness: &Harness, process: u32) -> bool {
+    let busy = harness.oracle.read().busy;
     busy.get(&process)
         .is_some_and(|questions| !questions.is_empty())
 }
 
 /// Asks questions and kills workers, then waits until all questions have an outcome. Returns the number of kills during an execution.
-async fn harm(stage: &mut Stage, workers: usize, ledger: Option<&str>) -> usize {
-    let mut living: Vec<Worker> = (0..workers).map(|_| start(stage, ledger)).collect();
+async fn harm(harness: &mut Harness, workers: usize, ledger: Option<&str>) -> usize {
+    let mut living: Vec<Worker> = (0..workers).map(|_| start(harness, ledger)).collect();
     let mut landed = 0;
     for _ in 0..KILLS {
-        stage.ask(10).await;
+        harness.ask(10).await;
         // Prefer a worker that is executing a question.
-        let mut at = usize::try_from(stage.dice.below(u64::try_from(workers).unwrap())).unwrap();
+        let mut at = usize::try_from(harness.dice.below(u64::try_from(workers).unwrap())).unwrap();
         for _ in 0..600 {
-            if is_busy(stage, living[at].0.id()) {
+            if is_busy(harness, living[at].0.id()) {
                 break;
             }
             at = (at + 1) % workers;
-            stage.pause(10).await;
+            harness.pause(10).await;
         }
         let id = living[at].0.id();
         living[at].kill();
-        landed += usize::from(is_busy(stage, id));
-        living[at] = start(stage, ledger);
+        landed += usize::from(is_busy(harness, id));
+        living[at] = start(harness, ledger);
     }
-    stage.come_to_rest().await;
+    harness.wait_until_idle().await;
     landed
 }
 
@@ -114,16 +114,19 @@ const WEATHER: Weather = Weather {
 };
 
 /// Prints the figures of a campaign, and fails if a condition is violated. Returns the classes of the dead letters.
-fn judge(stage: &Stage, seed: u64, landed: usize) -> Vec<String> {
-    let letters = stage.judge();
-    let (executions, spoilt) = (stage.oracle.read().executions, stage.server.lock().spoilt);
-    let (asked, times, failed) = (
-        stage.asked(),
+fn judge(harness: &Harness, seed: u64, landed: usize) -> Vec<String> {
+    let letters = harness.judge();
+    let (executions, spoilt) = (
+        harness.oracle.read().executions,
+        harness.server.lock().spoilt,
+    );
+    let (questions, times, failed) = (
+        harness.questions(),
         executions.values().sum::<usize>(),
         letters.len(),
     );
     let told = format!(
-        "seed {seed}: {asked} questions, {times} executions, {landed} of {KILLS} kills landed, {spoilt} calls spoilt, {failed} dead letters"
+        "seed {seed}: {questions} questions, {times} executions, {landed} of {KILLS} kills landed, {spoilt} calls spoilt, {failed} dead letters"
     );
     // Print the figures for manual test runs.
     let line = format!("{told}\n");
@@ -135,11 +138,11 @@ fn judge(stage: &Stage, seed: u64, landed: usize) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_beside_a_ledger_answer_each_question_once_though_they_are_killed() {
     for seed in seeds() {
-        let mut stage = Stage::new("killed", seed, WEATHER).await;
+        let mut harness = Harness::new("killed", seed, WEATHER).await;
 
-        let landed = harm(&mut stage, 2, Some("ledger")).await;
+        let landed = harm(&mut harness, 2, Some("ledger")).await;
 
-        let letters = judge(&stage, seed, landed);
+        let letters = judge(&harness, seed, landed);
         // Only runs that lost three workers in a row may fail.
         assert!(
             letters.iter().all(|class| class == "crash_loop")
@@ -152,10 +155,10 @@ async fn workers_beside_a_ledger_answer_each_question_once_though_they_are_kille
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_worker_without_a_ledger_finds_its_unfinished_questions() {
     for seed in seeds() {
-        let mut stage = Stage::new("alone", seed, WEATHER).await;
+        let mut harness = Harness::new("alone", seed, WEATHER).await;
 
-        let landed = harm(&mut stage, 1, None).await;
+        let landed = harm(&mut harness, 1, None).await;
 
-        assert_eq!(judge(&stage, seed, landed), Vec::<String>::new());
+        assert_eq!(judge(&harness, seed, landed), Vec::<String>::new());
     }
 }

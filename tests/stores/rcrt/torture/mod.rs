@@ -4,9 +4,9 @@
 //! Each campaign has one seed. `RCRT_SEEDS=20` runs the campaigns with 20 seeds.
 
 mod frames;
+mod harness;
 mod killed;
 mod oracle;
-mod stage;
 
 use std::env;
 

@@ -5,7 +5,7 @@ mod conversation;
 mod handoffs;
 mod runs;
 mod same;
-mod way;
+mod setup;
 
 use crate::support::{all, eventually};
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use crate::cli::client::{Door, until};
 use crate::cli::playing;
+use crate::setups::{Notes, approve, are_suspended, first, runtime};
 use crate::support::{all, event_of, eventually, put, runs};
-use crate::ways::{Notes, approve, are_suspended, first, runtime};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -15,7 +15,7 @@ pub(crate) enum Turn {
 
 /// The turns: results of each kind in sequence, two parallel calls, repeated IDs, a call that needs an approval, a call of
 /// another agent, and an output that is missing at first.
-pub(crate) const TURNS: [Turn; 11] = [
+pub(crate) const ANSWERS_OF_MODEL: [Turn; 11] = [
     Turn::Calls(&[("plain", "upper", r#"{"text":"a"}"#)]),
     Turn::Calls(&[("failing", "fails", "{}")]),
     Turn::Calls(&[("nowhere", "missing", "{}")]),
@@ -88,7 +88,7 @@ pub(crate) const EFFECTS: &[&[&str]] = &[
 ];
 
 /// The result of each call.
-pub(crate) const TOLD: &[(&str, &str)] = &[
+pub(crate) const CALL_RESULTS: &[(&str, &str)] = &[
     ("plain", "A"),
     ("failing", "failed: no such city"),
     (
@@ -119,7 +119,7 @@ pub(crate) const TOLD: &[(&str, &str)] = &[
 
 /// Returns the IDs of all calls in their order.
 pub(crate) fn calls() -> impl Iterator<Item = &'static str> {
-    let calls = TURNS.iter().flat_map(|turn| match turn {
+    let calls = ANSWERS_OF_MODEL.iter().flat_map(|turn| match turn {
         Turn::Calls(calls) => *calls,
         Turn::Says(_) => &[],
     });
@@ -128,7 +128,7 @@ pub(crate) fn calls() -> impl Iterator<Item = &'static str> {
 
 /// Returns the agent's answer after this number of turns.
 pub(crate) fn answer(turns: usize) -> ChatResponse {
-    match TURNS.get(turns) {
+    match ANSWERS_OF_MODEL.get(turns) {
         Some(Turn::Calls(calls)) => {
             let calls = calls.iter();
             let calls = calls.map(|(id, tool, arguments)| {
@@ -169,7 +169,7 @@ pub(crate) fn completion(turns: usize) -> Value {
 /// before the next one, unless a turn has parallel calls.
 pub(crate) fn steps(notes: &str) -> Value {
     let mut steps = vec![json!(["read", null])];
-    for turn in &TURNS {
+    for turn in &ANSWERS_OF_MODEL {
         steps.push(match turn {
             Turn::Says(text) => json!(["unless_told", [["say", text], ["exit", 0]]]),
             Turn::Calls(calls) => {
@@ -211,10 +211,9 @@ pub(crate) fn told(effects: &[Effect]) -> Vec<Vec<String>> {
     let turns = lines.chunk_by(|(one, _), (next, _)| one == next);
     let turns = turns.map(|turn| {
         let mut lines: Vec<_> = turn.iter().map(|(_, line)| line.clone()).collect();
-        if turn[0]
-            .0
-            .is_some_and(|turn| matches!(&TURNS[turn], Turn::Calls(calls) if calls.len() > 1))
-        {
+        if turn[0].0.is_some_and(
+            |turn| matches!(&ANSWERS_OF_MODEL[turn], Turn::Calls(calls) if calls.len() > 1),
+        ) {
             lines.sort();
         }
         lines
@@ -275,5 +274,5 @@ fn turn_of(id: &str) -> usize {
         Turn::Calls(calls) => calls.iter().any(|(known, _, _)| *known == id),
         Turn::Says(_) => false,
     };
-    TURNS.iter().position(has).unwrap()
+    ANSWERS_OF_MODEL.iter().position(has).unwrap()
 }

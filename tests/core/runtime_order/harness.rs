@@ -21,7 +21,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// Creates the builder of a runtime on all events of a store.
-pub(crate) fn beginning(store: &MemoryStore) -> RuntimeBuilder {
+pub(crate) fn runtime_from_beginning(store: &MemoryStore) -> RuntimeBuilder {
     Runtime::builder(store.events()).start_at(StartAt::Beginning)
 }
 
@@ -35,7 +35,7 @@ pub(crate) async fn until(store: &MemoryStore, schema: &str, n: usize) {
 }
 
 /// Waits until `n` runs exist and all of them have ended.
-pub(crate) async fn until_over(store: &MemoryStore, n: usize) {
+pub(crate) async fn until_all_ended(store: &MemoryStore, n: usize) {
     let open = [RunState::Ready, RunState::Running, RunState::Suspended];
     let open = open
         .into_iter()
@@ -103,7 +103,7 @@ impl Dice {
 
 /// One call of `execute`.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ExecutionRecord {
     pub(crate) key: String,
     pub(crate) n: u64,
     pub(crate) attempt: u32,
@@ -114,13 +114,13 @@ pub(crate) struct Turn {
 
 /// A record of all executions.
 #[derive(Clone, Default)]
-pub(crate) struct Notebook(Arc<Mutex<Vec<Turn>>>);
+pub(crate) struct ExecutionLog(Arc<Mutex<Vec<ExecutionRecord>>>);
 
-impl Notebook {
+impl ExecutionLog {
     /// Records the start of a run with `key` and `n` in its trigger. Returns the index of the record.
     pub(crate) fn start(&self, context: &ExecutionContext) -> usize {
         let trigger = &context.trigger().context;
-        let turn = Turn {
+        let turn = ExecutionRecord {
             key: trigger["key"].as_str().unwrap_or_default().to_owned(),
             n: trigger["n"].as_u64().unwrap_or_default(),
             attempt: context.attempt(),
@@ -137,7 +137,7 @@ impl Notebook {
     }
 
     /// Returns all executions in the order of their starts.
-    pub(crate) fn turns(&self) -> Vec<Turn> {
+    pub(crate) fn turns(&self) -> Vec<ExecutionRecord> {
         self.0.lock().unwrap().clone()
     }
 
@@ -150,7 +150,7 @@ impl Notebook {
     }
 
     /// Returns the first execution for a key and number.
-    pub(crate) fn of(&self, key: &str, n: u64) -> Turn {
+    pub(crate) fn of(&self, key: &str, n: u64) -> ExecutionRecord {
         let turns = self.turns();
         let mut turns = turns
             .into_iter()
@@ -159,7 +159,7 @@ impl Notebook {
     }
 
     /// Returns the maximum number of concurrent executions.
-    pub(crate) fn most_at_a_time(&self) -> usize {
+    pub(crate) fn max_concurrent(&self) -> usize {
         let turns = self.turns();
         let at = |moment: Instant| {
             let going_on = turns
@@ -172,7 +172,7 @@ impl Notebook {
 
     /// Fails unless the executions of each key were sequential, in the order of their numbers.
     pub(crate) fn assert_in_order(&self) {
-        let mut by_key: BTreeMap<String, Vec<Turn>> = BTreeMap::new();
+        let mut by_key: BTreeMap<String, Vec<ExecutionRecord>> = BTreeMap::new();
         for turn in self.turns() {
             by_key.entry(turn.key.clone()).or_default().push(turn);
         }
@@ -209,13 +209,13 @@ impl EventSource for Played {
 }
 
 /// A probe with a shared store handle.
-pub(crate) struct Lodger {
+pub(crate) struct SharedStoreProbe {
     pub(crate) probe: Probe,
     pub(crate) store: Arc<dyn BreadcrumbStore>,
 }
 
 #[async_trait]
-impl UniversalExecutor for Lodger {
+impl UniversalExecutor for SharedStoreProbe {
     fn id(&self) -> &str {
         self.probe.id()
     }

@@ -1,9 +1,9 @@
 //! A handoff next to other calls: every call gets a result, handed-in outputs are retained, and no agent gains permissions.
 
 use crate::cli::playing;
+use crate::setups::setup::{results_for_model, texts, turns};
+use crate::setups::{first, runtime};
 use crate::support::put;
-use crate::ways::way::{texts, told_model, turns};
-use crate::ways::{first, runtime};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -146,7 +146,7 @@ async fn a_model_that_hands_off_beside_other_calls_receives_all_results_in_order
         let provider = ApiProvider::new(Arc::clone(&model) as _);
         let answer = scene.answer(Arc::new(provider), payer(works)).await;
 
-        let told = told_model(model.requests().last().unwrap()).into_iter();
+        let told = results_for_model(model.requests().last().unwrap()).into_iter();
         let told: Vec<_> = told.map(|(_, text)| text).collect();
         check(&scene, works, &told, &answer);
     }

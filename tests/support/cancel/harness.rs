@@ -37,7 +37,7 @@ pub(super) struct Block(Arc<Gate>);
 #[derive(Default)]
 struct Gate {
     started: AtomicUsize,
-    begun: Notify,
+    start_notice: Notify,
     dropped: Notify,
     is_open: watch::Sender<bool>,
 }
@@ -56,7 +56,7 @@ impl Block {
         let mut is_open = self.0.is_open.subscribe();
         self.0.started.fetch_add(1, Ordering::SeqCst);
         let _passing = Passing(Arc::clone(&self.0));
-        self.0.begun.notify_one();
+        self.0.start_notice.notify_one();
         // The gate has the sender, so only its release ends the wait.
         drop(is_open.wait_for(|is_open| *is_open).await);
     }
@@ -69,8 +69,8 @@ impl Block {
         self.0.started.load(Ordering::SeqCst)
     }
 
-    pub(super) async fn begun(&self) -> Result<(), BoxError> {
-        Ok(timeout(LONG, self.0.begun.notified()).await?)
+    pub(super) async fn wait_until_started(&self) -> Result<(), BoxError> {
+        Ok(timeout(LONG, self.0.start_notice.notified()).await?)
     }
 
     pub(super) async fn dropped(&self) -> Result<(), BoxError> {
@@ -90,7 +90,7 @@ impl ChatModel for BlockedModel {
 }
 
 /// A worker in a condition, on a fresh store, with a client.
-pub(super) struct Stage<'s, S: SubjectWithEvents, A> {
+pub(super) struct CancelHarness<'s, S: SubjectWithEvents, A> {
     subject: &'s S,
     pub(super) store: S::Store,
     pub(super) client: Client,
@@ -103,7 +103,7 @@ pub(super) struct Stage<'s, S: SubjectWithEvents, A> {
     written: Vec<BreadcrumbId>,
 }
 
-impl<'s, S, A> Stage<'s, S, A>
+impl<'s, S, A> CancelHarness<'s, S, A>
 where
     S: SubjectWithEvents,
     A: Fn(RuntimeBuilder, &Faulty<S::Store>) -> Result<RuntimeBuilder, BoxError>,
@@ -150,7 +150,7 @@ where
     }
 
     /// Puts the worker and the executors into the stage's condition.
-    pub(super) async fn strike(&mut self, executors: &[&str]) -> Result<(), BoxError> {
+    pub(super) async fn apply_condition(&mut self, executors: &[&str]) -> Result<(), BoxError> {
         match self.condition {
             Condition::Alive => {}
             Condition::Dead => {

@@ -17,22 +17,22 @@ use universal_executor::{
 };
 
 /// Time limit for a campaign's end.
-const PATIENCE: Duration = Duration::from_secs(240);
+const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// Maximum number of questions that a worker executes at the same time.
 pub(super) const INFLIGHT: usize = 8;
 
 /// A server, a folder that is deleted with it, and the questions so far.
-pub(super) struct Stage {
+pub(super) struct Harness {
     pub(super) server: Server,
     pub(super) oracle: Oracle,
     pub(super) dice: Dice,
     folder: PathBuf,
     seed: u64,
-    asked: Vec<String>,
+    questions: Vec<String>,
 }
 
-impl Stage {
+impl Harness {
     pub(super) async fn new(name: &str, seed: u64, weather: Weather) -> Self {
         let name = format!(
             "universal-executor-rcrt-{name}-{seed}-{}",
@@ -51,7 +51,7 @@ impl Stage {
             dice: Dice::new(!seed),
             folder,
             seed,
-            asked: Vec::new(),
+            questions: Vec::new(),
         }
     }
 
@@ -59,15 +59,15 @@ impl Stage {
         self.folder.join(name)
     }
 
-    pub(super) fn asked(&self) -> usize {
-        self.asked.len()
+    pub(super) fn questions(&self) -> usize {
+        self.questions.len()
     }
 
     /// Asks this number of questions with short pauses.
     pub(super) async fn ask(&mut self, questions: usize) {
         for _ in 0..questions {
-            let new = json!({"schema_name": "question.v1", "context": {"n": self.asked.len()}});
-            self.asked.push(self.server.put(OWNER, &new));
+            let new = json!({"schema_name": "question.v1", "context": {"n": self.questions.len()}});
+            self.questions.push(self.server.put(OWNER, &new));
             self.pause(4).await;
         }
     }
@@ -77,19 +77,19 @@ impl Stage {
         sleep(Duration::from_millis(self.dice.below(millis + 1))).await;
     }
 
-    /// Waits until each question has an outcome. Fails if questions are still open after [`PATIENCE`].
-    pub(super) async fn come_to_rest(&self) {
-        let end = Instant::now() + PATIENCE;
+    /// Waits until each question has an outcome. Fails if questions are still open after [`MAX_WAIT`].
+    pub(super) async fn wait_until_idle(&self) {
+        let end = Instant::now() + MAX_WAIT;
         loop {
             let open = self.open();
             if open.is_empty() {
                 return;
             }
-            let (seed, asked, first) = (self.seed, self.asked.len(), open.first());
+            let (seed, questions, first) = (self.seed, self.questions.len(), open.first());
             let many = open.len();
             assert!(
                 Instant::now() < end,
-                "seed {seed}: {many} of {asked} without an outcome: {first:?} and later"
+                "seed {seed}: {many} of {questions} without an outcome: {first:?} and later"
             );
             sleep(Duration::from_millis(20)).await;
         }
@@ -106,7 +106,7 @@ impl Stage {
             let whole = answers.contains_key(*id) && (!has_parts(*n) || parts.contains_key(*id));
             !whole && !letters.contains_key(*id)
         };
-        let open = self.asked.iter().enumerate().filter(is_open);
+        let open = self.questions.iter().enumerate().filter(is_open);
         open.map(|(_, id)| id).collect()
     }
 
@@ -118,7 +118,7 @@ impl Stage {
             self.count("part.v1", "to"),
             self.count(DeadLetter::SCHEMA, "trigger_id"),
         );
-        for (n, id) in self.asked.iter().enumerate() {
+        for (n, id) in self.questions.iter().enumerate() {
             let of = |found: &BTreeMap<String, usize>| found.get(id).copied().unwrap_or(0);
             let whole = (1, usize::from(has_parts(n)), 0);
             let found = (of(&answers), of(&parts), of(&letters));
@@ -129,7 +129,7 @@ impl Stage {
         }
         for id in answers.keys().chain(parts.keys()).chain(letters.keys()) {
             assert!(
-                self.asked.contains(id),
+                self.questions.contains(id),
                 "seed {seed}: {id} is not a question of this campaign"
             );
         }
@@ -160,7 +160,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Harness {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             std::fs::remove_dir_all(&self.folder).unwrap();

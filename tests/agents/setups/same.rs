@@ -1,9 +1,9 @@
 //! The same conversation over different providers and tool locations has the same results.
 
+use crate::setups::conversation::{CALL_RESULTS, EFFECTS, LAST, told};
+use crate::setups::setup::{Endpoint, Scene, Setup};
+use crate::setups::{Notes, approve, are_suspended, first, runtime};
 use crate::support::put;
-use crate::ways::conversation::{EFFECTS, LAST, TOLD, told};
-use crate::ways::way::{Endpoint, Scene, Way};
-use crate::ways::{Notes, approve, are_suspended, first, runtime};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use universal_executor::agent::AgentExecutor;
@@ -57,7 +57,7 @@ async fn check(scene: &Scene) {
     assert_eq!(told(&scene.effects.lock().unwrap()), EFFECTS);
     let heard = scene.told();
     let heard: Vec<_> = heard.iter().map(|(id, text)| (&**id, &**text)).collect();
-    assert_eq!(heard, TOLD);
+    assert_eq!(heard, CALL_RESULTS);
     assert_eq!(field("status"), "success");
     assert_eq!(field("message"), LAST);
     assert_eq!(
@@ -69,45 +69,45 @@ async fn check(scene: &Scene) {
 }
 
 /// Has the conversation without and with restarts, and checks the results.
-async fn comes_to_the_same(way: impl AsyncFn(&str) -> Way) {
-    let scene = Scene::new(way("in-one-go").await);
+async fn comes_to_the_same(setup: impl AsyncFn(&str) -> Setup) {
+    let scene = Scene::new(setup("in-one-go").await);
     have(&scene).await;
     check(&scene).await;
 
-    let scene = Scene::new(way("with-restarts").await);
+    let scene = Scene::new(setup("with-restarts").await);
     have_with_restarts(&scene).await;
     check(&scene).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_model_with_in_process_tools_produces_the_expected_result() {
-    comes_to_the_same(async |_| Way::InProcess).await;
+    comes_to_the_same(async |_| Setup::InProcess).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn tools_by_breadcrumbs_come_to_the_same() {
-    comes_to_the_same(async |_| Way::ToolsByBreadcrumbs).await;
+    comes_to_the_same(async |_| Setup::ToolsByBreadcrumbs).await;
 }
 
 #[tokio::test]
 async fn a_model_behind_http_comes_to_the_same() {
-    comes_to_the_same(async |_| Way::Http(Endpoint::start().await)).await;
+    comes_to_the_same(async |_| Setup::Http(Endpoint::start().await)).await;
 }
 
 #[tokio::test]
 async fn a_program_that_calls_back_comes_to_the_same() {
-    comes_to_the_same(async |how| Way::Program(Notes::new(how))).await;
+    comes_to_the_same(async |how| Setup::Program(Notes::new(how))).await;
 }
 
 #[tokio::test]
 async fn a_program_whose_tools_are_behind_breadcrumbs_comes_to_the_same() {
     comes_to_the_same(async |how| {
-        Way::ProgramAndBreadcrumbs(Notes::new(&format!("elsewhere-{how}")))
+        Setup::ProgramAndBreadcrumbs(Notes::new(&format!("elsewhere-{how}")))
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_model_by_breadcrumbs_comes_to_the_same() {
-    comes_to_the_same(async |_| Way::ModelByBreadcrumbs).await;
+    comes_to_the_same(async |_| Setup::ModelByBreadcrumbs).await;
 }

@@ -2,8 +2,8 @@
 
 use crate::cli::playing;
 use crate::server::{head, read};
-use crate::ways::Notes;
-use crate::ways::conversation::{answer, completion, steps};
+use crate::setups::Notes;
+use crate::setups::conversation::{answer, completion, steps};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use universal_executor::tool::{ToolDispatcher, ToolExecutor, ToolRegistry, json_
 use universal_executor::{BoxError, MemoryStore, UniversalExecutor};
 
 /// The agent's provider and the location of its tools.
-pub(crate) enum Way {
+pub(crate) enum Setup {
     /// A model and tools in this process.
     InProcess,
     /// A model in this process, and tools by breadcrumbs.
@@ -39,17 +39,17 @@ pub(crate) struct Scene {
     pub(crate) effects: Arc<Mutex<Vec<Effect>>>,
     /// Number of times that a tool ran.
     pub(crate) works: Arc<AtomicUsize>,
-    way: Way,
+    setup: Setup,
     model: Arc<ScriptedModel>,
 }
 
 impl Scene {
-    pub(crate) fn new(way: Way) -> Self {
+    pub(crate) fn new(setup: Setup) -> Self {
         Self {
             store: MemoryStore::default(),
             effects: Arc::default(),
             works: Arc::default(),
-            way,
+            setup,
             model: Arc::new(ScriptedModel::answering(|_, request| {
                 Ok(answer(turns(request)))
             })),
@@ -60,29 +60,29 @@ impl Scene {
     pub(crate) fn executors(&self) -> Vec<Arc<dyn UniversalExecutor>> {
         let store = || Arc::new(self.store.clone());
         let mut executors = vec![self.worker(), self.payer()];
-        match &self.way {
-            Way::ToolsByBreadcrumbs | Way::ProgramAndBreadcrumbs(_) => {
+        match &self.setup {
+            Setup::ToolsByBreadcrumbs | Setup::ProgramAndBreadcrumbs(_) => {
                 let served = ToolDispatcher::new("tools", self.tools(), store());
                 executors.push(Arc::new(served.unwrap()));
             }
-            Way::ModelByBreadcrumbs => {
+            Setup::ModelByBreadcrumbs => {
                 let model = model_tool("model", Arc::clone(&self.model) as _);
                 executors.push(Arc::new(ToolExecutor::new(model, store()).unwrap()));
             }
-            Way::InProcess | Way::Http(_) | Way::Program(_) => {}
+            Setup::InProcess | Setup::Http(_) | Setup::Program(_) => {}
         }
         executors
     }
 
     /// Returns the final result of each call that the agent received, with the call ID.
     pub(crate) fn told(&self) -> Vec<(String, String)> {
-        let told = match &self.way {
-            Way::InProcess | Way::ToolsByBreadcrumbs | Way::ModelByBreadcrumbs => {
-                told_model(self.model.requests().last().unwrap())
+        let told = match &self.setup {
+            Setup::InProcess | Setup::ToolsByBreadcrumbs | Setup::ModelByBreadcrumbs => {
+                results_for_model(self.model.requests().last().unwrap())
             }
-            Way::Http(endpoint) => endpoint.told(),
-            Way::Program(notes) | Way::ProgramAndBreadcrumbs(notes) => {
-                told_program(notes.read().last().unwrap())
+            Setup::Http(endpoint) => endpoint.told(),
+            Setup::Program(notes) | Setup::ProgramAndBreadcrumbs(notes) => {
+                results_for_program(notes.read().last().unwrap())
             }
         };
         // Chat completions have no field for errors, so their text has a prefix.
@@ -94,9 +94,9 @@ impl Scene {
 
     fn worker(&self) -> Arc<dyn UniversalExecutor> {
         let tools = self.tools();
-        let how = match &self.way {
-            Way::ToolsByBreadcrumbs | Way::ProgramAndBreadcrumbs(_) => "breadcrumbs",
-            Way::InProcess | Way::Http(_) | Way::Program(_) | Way::ModelByBreadcrumbs => {
+        let how = match &self.setup {
+            Setup::ToolsByBreadcrumbs | Setup::ProgramAndBreadcrumbs(_) => "breadcrumbs",
+            Setup::InProcess | Setup::Http(_) | Setup::Program(_) | Setup::ModelByBreadcrumbs => {
                 "in_process"
             }
         };
@@ -119,20 +119,20 @@ impl Scene {
     }
 
     fn provider(&self) -> Arc<dyn Provider> {
-        match &self.way {
-            Way::InProcess | Way::ToolsByBreadcrumbs => {
+        match &self.setup {
+            Setup::InProcess | Setup::ToolsByBreadcrumbs => {
                 Arc::new(ApiProvider::new(Arc::clone(&self.model) as _))
             }
-            Way::Http(endpoint) => {
+            Setup::Http(endpoint) => {
                 let client = OpenAiCompatible::builder(&endpoint.url)
                     .model("tiny")
                     .build();
                 Arc::new(ApiProvider::new(Arc::new(client.unwrap())))
             }
-            Way::Program(notes) | Way::ProgramAndBreadcrumbs(notes) => {
+            Setup::Program(notes) | Setup::ProgramAndBreadcrumbs(notes) => {
                 Arc::new(playing(&steps(notes.path())))
             }
-            Way::ModelByBreadcrumbs => Arc::new(BreadcrumbModel::new("model")),
+            Setup::ModelByBreadcrumbs => Arc::new(BreadcrumbModel::new("model")),
         }
     }
 
@@ -192,7 +192,7 @@ pub(crate) fn turns(request: &ChatRequest) -> usize {
 }
 
 /// Returns the ID and the result of each call in a model request.
-pub(crate) fn told_model(request: &ChatRequest) -> Vec<(String, String)> {
+pub(crate) fn results_for_model(request: &ChatRequest) -> Vec<(String, String)> {
     let messages = request.messages.iter();
     let told = messages.filter(|message| message.speaker == Speaker::Tool);
     told.map(|message| {
@@ -204,8 +204,8 @@ pub(crate) fn told_model(request: &ChatRequest) -> Vec<(String, String)> {
     .collect()
 }
 
-fn told_program(heard: &Value) -> Vec<(String, String)> {
-    let ids = crate::ways::conversation::calls().map(str::to_owned);
+fn results_for_program(heard: &Value) -> Vec<(String, String)> {
+    let ids = crate::setups::conversation::calls().map(str::to_owned);
     ids.zip(texts(heard)).collect()
 }
 
