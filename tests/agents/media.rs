@@ -99,7 +99,7 @@ async fn a_protocol_without_images_or_files_refuses_the_request_unasked() {
 
         assert!(matches!(error, ModelError::Unsupported { .. }), "{error:?}");
     }
-    assert!(server.seen().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 /// Returns the error of a request with this image.
@@ -291,7 +291,7 @@ async fn an_image_that_was_not_read_is_an_error_and_nothing_is_sent() {
     let error = model.chat(&request).await.unwrap_err();
 
     assert!(matches!(error, ModelError::Media { .. }), "{error:?}");
-    assert!(server.seen().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ pub(crate) fn head(
 
 /// A request that the server received.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     /// The request line.
     pub(crate) line: String,
     /// All headers, with names in lower case.
@@ -63,7 +63,7 @@ pub(crate) struct Seen {
     pub(crate) body: Value,
 }
 
-impl Seen {
+impl ReceivedRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(one, _)| one == name);
         found.map(|(_, value)| &**value)
@@ -73,7 +73,7 @@ impl Seen {
 /// A server that answers all requests with one reply or with a function. It ends with the tokio runtime of its test.
 pub(crate) struct Server {
     port: u16,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Server {
@@ -82,46 +82,48 @@ impl Server {
     }
 
     /// Starts a server that computes each reply from its request.
-    pub(crate) async fn answering(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn answering(
+        answer: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let answer = Arc::new(answer);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
-        let heard = Arc::clone(&seen);
+        let requests: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
+        let recorded = Arc::clone(&requests);
         tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
-                let (answer, heard) = (Arc::clone(&answer), Arc::clone(&heard));
-                tokio::spawn(async move { serve(connection, &*answer, &heard).await });
+                let (answer, recorded) = (Arc::clone(&answer), Arc::clone(&recorded));
+                tokio::spawn(async move { serve(connection, &*answer, &recorded).await });
             }
         });
-        Self { port, seen }
+        Self { port, requests }
     }
 
     pub(crate) fn base_url(&self) -> String {
         format!("http://127.0.0.1:{}/v1", self.port)
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
     /// Returns the only request that the server received.
-    pub(crate) fn only(&self) -> Seen {
-        let seen = self.seen();
-        assert_eq!(seen.len(), 1, "expected one request: {seen:?}");
-        seen.into_iter().next().unwrap()
+    pub(crate) fn only(&self) -> ReceivedRequest {
+        let requests = self.requests();
+        assert_eq!(requests.len(), 1, "expected one request: {requests:?}");
+        requests.into_iter().next().unwrap()
     }
 }
 
 /// Serves one connection. Failed writes are ignored, because a client may close the connection early.
 async fn serve(
     mut connection: TcpStream,
-    answer: &(dyn Fn(&Seen) -> Reply + Send + Sync),
-    heard: &Mutex<Vec<Seen>>,
+    answer: &(dyn Fn(&ReceivedRequest) -> Reply + Send + Sync),
+    recorded: &Mutex<Vec<ReceivedRequest>>,
 ) -> Option<()> {
     let seen = read(&mut connection).await?;
     let reply = answer(&seen);
-    heard.lock().unwrap().push(seen);
+    recorded.lock().unwrap().push(seen);
     match reply {
         Reply::Bytes(pieces) => {
             for piece in pieces {
@@ -153,7 +155,7 @@ async fn serve(
 }
 
 /// Reads one request. Returns `None` if the client closes the connection first.
-pub(crate) async fn read(connection: &mut TcpStream) -> Option<Seen> {
+pub(crate) async fn read(connection: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut text = Vec::new();
     while !text.ends_with(b"\r\n\r\n") {
         text.push(connection.read_u8().await.ok()?);
@@ -169,7 +171,7 @@ pub(crate) async fn read(connection: &mut TcpStream) -> Option<Seen> {
     let length = length.map_or(0, |(_, length)| length.parse().unwrap());
     let mut body = vec![0; length];
     connection.read_exact(&mut body).await.ok()?;
-    Some(Seen {
+    Some(ReceivedRequest {
         line,
         headers,
         body: serde_json::from_slice(&body).unwrap(),

@@ -2,7 +2,7 @@
 
 use crate::agent::elsewhere::{first, runtime, suspended};
 use crate::agent::registry;
-use crate::server::{Reply, Seen, Server};
+use crate::server::{ReceivedRequest, Reply, Server};
 use crate::support::{all, event_of, eventually, put};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -90,8 +90,8 @@ mod completions {
     }
 
     /// Replies like an endpoint that requires its thoughts and signatures in the turn after the tool.
-    fn strict(seen: &Seen) -> Reply {
-        let messages = seen.body["messages"].as_array().unwrap();
+    fn strict(request: &ReceivedRequest) -> Reply {
+        let messages = request.body["messages"].as_array().unwrap();
         let said = messages.iter().find(|one| one["role"] == "assistant");
         let message = match said {
             None => thoughtful(),
@@ -118,7 +118,7 @@ mod completions {
         answer_after_a_restart(&store, || api(model(&server))).await;
 
         assert_eq!(answer(&store).await, "Take an umbrella.");
-        assert_eq!(server.seen().len(), 2);
+        assert_eq!(server.requests().len(), 2);
     }
 
     #[tokio::test]
@@ -136,7 +136,8 @@ mod completions {
         let before = runtime(&store, [asks() as _, Arc::clone(&served) as _]);
         let asked = async {
             put(&store, CHAT, json!({"message": "Rain?"})).await;
-            eventually(|| async { server.seen().len() == 1 && suspended(&store).await == 1 }).await;
+            eventually(|| async { server.requests().len() == 1 && suspended(&store).await == 1 })
+                .await;
         };
         before.run_until(asked).await.unwrap();
         let after = runtime(&store, [asks() as _, served as _, tool as _]);
@@ -247,7 +248,7 @@ mod completions {
             .chat(&ChatRequest::new(messages))
             .await
             .unwrap();
-        server.seen().remove(1).body
+        server.requests().remove(1).body
     }
 
     #[tokio::test]
@@ -289,7 +290,7 @@ mod completions {
         model.chat(&ChatRequest::new(messages)).await.unwrap();
 
         let said = json!({"role": "assistant", "content": "done"});
-        assert_eq!(server.seen()[1].body["messages"][0], said);
+        assert_eq!(server.requests()[1].body["messages"][0], said);
     }
 
     #[tokio::test]
@@ -343,8 +344,8 @@ mod protocols {
         ]
     }
 
-    fn claude(seen: &Seen) -> Reply {
-        let messages = seen.body["messages"].as_array().unwrap();
+    fn claude(request: &ReceivedRequest) -> Reply {
+        let messages = request.body["messages"].as_array().unwrap();
         match messages.iter().find(|one| one["role"] == "assistant") {
             None => {
                 let parts = [
@@ -369,8 +370,8 @@ mod protocols {
         }
     }
 
-    fn gemini_3(seen: &Seen) -> Reply {
-        let contents = seen.body["contents"].as_array().unwrap();
+    fn gemini_3(request: &ReceivedRequest) -> Reply {
+        let contents = request.body["contents"].as_array().unwrap();
         match contents.iter().find(|one| one["role"] == "model") {
             None => {
                 let call = json!([{
@@ -403,7 +404,7 @@ mod protocols {
             answer_after_a_restart(&store, || api(model(provider, &server))).await;
 
             assert_eq!(answer(&store).await, "Take an umbrella.", "{provider}");
-            assert_eq!(server.seen().len(), 2, "{provider}");
+            assert_eq!(server.requests().len(), 2, "{provider}");
         }
     }
 

@@ -321,7 +321,7 @@ async fn a_redirect_is_not_followed() {
         "{error:?}"
     );
     assert!(
-        target.seen().is_empty(),
+        target.requests().is_empty(),
         "the key must not be sent to another host"
     );
 }
@@ -351,7 +351,7 @@ async fn an_unsupported_request_option_is_an_error() {
             "{error:?}"
         );
         assert_eq!(error.retry(), Retry::Never);
-        assert!(server.seen().is_empty());
+        assert!(server.requests().is_empty());
     }
 }
 

@@ -38,6 +38,6 @@ fn hello() -> ChatRequest {
 async fn answer(provider: &str, reply: Reply) -> Result<ChatResponse, ModelError> {
     let server = Server::start(reply).await;
     let answer = client(provider, &server).chat(&hello()).await;
-    assert_eq!(server.seen().len(), 1, "the client must not retry");
+    assert_eq!(server.requests().len(), 1, "the client must not retry");
     answer
 }

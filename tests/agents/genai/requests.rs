@@ -1,14 +1,14 @@
 //! Request bodies of each provider.
 
 use super::{KEY, PROVIDERS, builder, client, hello, wire};
-use crate::server::{Seen, Server};
+use crate::server::{ReceivedRequest, Server};
 use serde_json::{Value, json};
 use universal_executor::agent::{
     ChatMessage, ChatModel, ChatRequest, GenaiModel, ResponseSchema, ToolCall, ToolChoice, ToolSpec,
 };
 
 /// Sends a request to a provider. Returns the HTTP request that the server received.
-async fn sent(provider: &str, request: &ChatRequest) -> Seen {
+async fn sent(provider: &str, request: &ChatRequest) -> ReceivedRequest {
     let text = wire::text(provider, "Hi");
     let server = Server::start(wire::reply(provider, &[text.as_bytes()])).await;
     client(provider, &server).chat(request).await.unwrap();

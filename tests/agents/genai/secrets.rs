@@ -112,7 +112,7 @@ async fn a_key_function_is_called_before_each_request() {
     model.chat(&hello()).await.unwrap();
     model.chat(&hello()).await.unwrap();
 
-    let seen = server.seen();
+    let seen = server.requests();
     let keys: Vec<_> = seen.iter().map(|seen| seen.header("x-api-key")).collect();
     assert_eq!(keys, [Some("key-1"), Some("key-2")]);
 }

@@ -1,7 +1,7 @@
 //! Embedding vectors from an endpoint, and the endpoint's failures.
 
 use super::{KEY, builder};
-use crate::server::{Reply, Seen, Server};
+use crate::server::{ReceivedRequest, Reply, Server};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn texts(texts: &[&str]) -> Vec<String> {
 async fn failure(reply: Reply) -> EmbedError {
     let server = Server::start(reply).await;
     let error = embedder(&server).embed(&texts(&["a"])).await.unwrap_err();
-    assert_eq!(server.seen().len(), 1, "the client must not retry");
+    assert_eq!(server.requests().len(), 1, "the client must not retry");
     let mut link: Option<&dyn Error> = Some(&error);
     while let Some(current) = link {
         let said = format!("{current} {current:?}");
@@ -52,7 +52,7 @@ async fn texts_are_sent_at_once_and_vectors_come_back_in_their_order() {
     let found = embedder(&server).embed(&texts(&["a", "b"])).await.unwrap();
 
     assert_eq!(found, [[1.0, 0.0], [0.0, 1.0]]);
-    let Seen { line, body, .. } = server.only();
+    let ReceivedRequest { line, body, .. } = server.only();
     assert_eq!(line, "POST /v1/embeddings HTTP/1.1");
     assert_eq!(
         body,
@@ -160,7 +160,7 @@ async fn a_store_sends_nothing_that_hints_exclude_and_finds_by_the_answer() {
     assert_eq!(found[0].breadcrumb, note);
     assert!(found[0].score > Some(0.999), "{found:?}");
     let sent: Vec<Value> = server
-        .seen()
+        .requests()
         .into_iter()
         .map(|seen| seen.body["input"].clone())
         .collect();

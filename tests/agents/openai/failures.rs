@@ -11,7 +11,7 @@ use universal_executor::error::Retry;
 async fn failure(reply: Reply) -> ModelError {
     let server = Server::start(reply).await;
     let error = client(&server).chat(&hello()).await.unwrap_err();
-    assert_eq!(server.seen().len(), 1, "the client must not retry");
+    assert_eq!(server.requests().len(), 1, "the client must not retry");
     error
 }
 
@@ -319,7 +319,7 @@ async fn a_redirect_is_not_followed() {
         "{error:?}"
     );
     assert!(
-        target.seen().is_empty(),
+        target.requests().is_empty(),
         "the key must not be sent to another host"
     );
 }

@@ -66,7 +66,7 @@ async fn a_key_function_is_called_before_each_request() {
     model.chat(&hello()).await.unwrap();
 
     let keys: Vec<_> = server
-        .seen()
+        .requests()
         .iter()
         .map(|seen| seen.header("authorization").map(str::to_owned))
         .collect();
@@ -88,7 +88,7 @@ async fn a_function_that_has_no_key_makes_the_model_unavailable_and_nothing_is_s
     let error = model.chat(&hello()).await.unwrap_err();
 
     assert!(matches!(error, ModelError::Unavailable(_)), "{error:?}");
-    assert!(server.seen().is_empty());
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test]

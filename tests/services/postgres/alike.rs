@@ -1,7 +1,7 @@
 //! The memory store and the PostgreSQL store execute the same random steps and must return the same results, orders and errors.
 
-#[path = "../../stores/sqlite/alike/ask.rs"]
-mod ask;
+#[path = "../../stores/sqlite/alike/query.rs"]
+mod query;
 #[path = "../../stores/sqlite/alike/side.rs"]
 mod side;
 #[path = "../../stores/sqlite/alike/step.rs"]
@@ -20,7 +20,7 @@ use universal_executor::store::{MemoryLimits, PostgresLimits};
 fn limits() -> (MemoryLimits, PostgresLimits) {
     let (mut memory, mut server) = (MemoryLimits::default(), PostgresLimits::default());
     (memory.breadcrumbs, server.breadcrumbs) = (8, 8);
-    (memory.breadcrumb_bytes, server.breadcrumb_bytes) = (step::MOST_BYTES, step::MOST_BYTES);
+    (memory.breadcrumb_bytes, server.breadcrumb_bytes) = (step::MAX_BYTES, step::MAX_BYTES);
     (memory.open_runs, server.open_runs) = (5, 5);
     (memory.finished_runs, server.finished_runs) = (4, 4);
     (memory.events, server.events) = (15, 15);
@@ -55,25 +55,28 @@ fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
             here.block_on(tokio::time::advance(*time));
             server.advance_clock(*time);
         }
-        let told = (
-            here.block_on(one.take(step)),
-            there.block_on(other.take(step)),
+        let results = (
+            here.block_on(one.run_step(step)),
+            there.block_on(other.run_step(step)),
         );
-        prop_assert_eq!(told.1, told.0, "step {}: {:?}", index, step);
-        let left = (here.block_on(one.look()), there.block_on(other.look()));
+        prop_assert_eq!(results.1, results.0, "step {}: {:?}", index, step);
+        let states = (
+            here.block_on(one.readable_state()),
+            there.block_on(other.readable_state()),
+        );
         prop_assert_eq!(
-            left.1,
-            left.0,
+            states.1,
+            states.0,
             "what is there after step {}: {:?}",
             index,
             step
         );
     }
     // Events come last, because waiting for events advances the paused clock.
-    let told = here.block_on(one.events(Box::new(memory.events())));
+    let results = here.block_on(one.events(Box::new(memory.events())));
     let of_server = there.block_on(other.events(Box::new(server.events())));
-    prop_assert_eq!(of_server.len(), told.len(), "events");
-    for (event, wanted) in of_server.iter().zip(&told) {
+    prop_assert_eq!(of_server.len(), results.len(), "events");
+    for (event, wanted) in of_server.iter().zip(&results) {
         prop_assert_eq!(other.envelope(event), one.envelope(wanted));
         // The PostgreSQL store takes an event's context from the breadcrumb, as long as the breadcrumb has the event's version.
         let is_alike = other.context(event) == one.context(wanted);

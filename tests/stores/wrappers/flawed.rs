@@ -39,7 +39,7 @@ enum Flaw {
     /// Only the first subscription receives events.
     IsForOne,
     /// Acknowledgements and nacks have the wrong effect.
-    Hears(Heard),
+    Acks(AckFault),
     /// The first commit after this number of commits never returns.
     Blocks(usize),
     /// All tenants share one store.
@@ -50,7 +50,7 @@ enum Flaw {
 
 /// The wrong effect of acknowledgements and nacks.
 #[derive(Clone, Copy, Debug)]
-enum Heard {
+enum AckFault {
     /// An acknowledged event is delivered again.
     AckIsNack,
     /// A nacked event is not delivered again.
@@ -58,7 +58,7 @@ enum Heard {
     /// A nacked event is delivered again immediately, without its delay.
     NackIsNow,
     /// The call never returns.
-    Nothing,
+    Hangs,
 }
 
 struct Flawed {
@@ -175,8 +175,8 @@ impl EventSource for FlawedSource {
             })
             .boxed(),
             Flaw::IsForOne if before > 0 => stream::pending().boxed(),
-            Flaw::Hears(heard) => inner
-                .map(move |delivered| delivered.map(|delivery| told(delivery, heard)))
+            Flaw::Acks(fault) => inner
+                .map(move |delivered| delivered.map(|delivery| with_ack_fault(delivery, fault)))
                 .boxed(),
             _ => inner.boxed(),
         }))
@@ -210,35 +210,35 @@ fn swapped(inner: Deliveries) -> BoxStream<'static, Delivered> {
     swapped.boxed()
 }
 
-fn told(delivery: Delivery, heard: Heard) -> Delivery {
-    let receipt = Misheard {
+fn with_ack_fault(delivery: Delivery, fault: AckFault) -> Delivery {
+    let receipt = FaultyReceipt {
         delivery: delivery.clone(),
-        heard,
+        fault,
     };
     delivery.with_receipt(Arc::new(receipt))
 }
 
-struct Misheard {
+struct FaultyReceipt {
     delivery: Delivery,
-    heard: Heard,
+    fault: AckFault,
 }
 
 #[async_trait]
-impl Receipt for Misheard {
+impl Receipt for FaultyReceipt {
     async fn ack(&self) -> Result<(), SourceError> {
-        match self.heard {
-            Heard::AckIsNack => self.delivery.nack(Duration::ZERO).await,
-            Heard::Nothing => future::pending().await,
-            Heard::NackIsAck | Heard::NackIsNow => self.delivery.ack().await,
+        match self.fault {
+            AckFault::AckIsNack => self.delivery.nack(Duration::ZERO).await,
+            AckFault::Hangs => future::pending().await,
+            AckFault::NackIsAck | AckFault::NackIsNow => self.delivery.ack().await,
         }
     }
 
     async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
-        match self.heard {
-            Heard::NackIsAck => self.delivery.ack().await,
-            Heard::NackIsNow => self.delivery.nack(Duration::ZERO).await,
-            Heard::Nothing => future::pending().await,
-            Heard::AckIsNack => self.delivery.nack(delay).await,
+        match self.fault {
+            AckFault::NackIsAck => self.delivery.ack().await,
+            AckFault::NackIsNow => self.delivery.nack(Duration::ZERO).await,
+            AckFault::Hangs => future::pending().await,
+            AckFault::AckIsNack => self.delivery.nack(delay).await,
         }
     }
 }
@@ -343,11 +343,11 @@ flawed! {
     consumers_are_remembered_apart: REMEMBERS;
     what_is_left_for_a_consumer_is_told: REMEMBERS;
     an_event_given_back_comes_again:
-        Flaw::Hears(Heard::NackIsAck),
+        Flaw::Acks(AckFault::NackIsAck),
         Flaw::Claims(|abilities| abilities.takes_back(false));
-    an_event_given_back_waits_for_its_delay: Flaw::Hears(Heard::NackIsNow);
-    an_acknowledged_event_does_not_come_again: Flaw::Hears(Heard::AckIsNack);
-    telling_a_source_twice_or_late_is_harmless: Flaw::Hears(Heard::Nothing);
+    an_event_given_back_waits_for_its_delay: Flaw::Acks(AckFault::NackIsNow);
+    an_acknowledged_event_does_not_come_again: Flaw::Acks(AckFault::AckIsNack);
+    telling_a_source_twice_or_late_is_harmless: Flaw::Acks(AckFault::Hangs);
     two_subscribers_both_get_all: Flaw::IsForOne;
     many_subscribe: Flaw::IsForOne;
     an_unread_stream_holds_up_nobody: Flaw::Blocks(12), ONE_IN_FIVE;

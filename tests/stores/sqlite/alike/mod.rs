@@ -1,7 +1,7 @@
 //! The memory store and the SQLite store execute the same random steps and must return the same results, orders and errors.
 
-mod ask;
 mod pinned;
+mod query;
 mod side;
 mod step;
 
@@ -17,7 +17,7 @@ use universal_executor::store::{MemoryLimits, SqliteLimits};
 fn limits() -> (MemoryLimits, SqliteLimits) {
     let (mut memory, mut file) = (MemoryLimits::default(), SqliteLimits::default());
     (memory.breadcrumbs, file.breadcrumbs) = (8, 8);
-    (memory.breadcrumb_bytes, file.breadcrumb_bytes) = (step::MOST_BYTES, step::MOST_BYTES);
+    (memory.breadcrumb_bytes, file.breadcrumb_bytes) = (step::MAX_BYTES, step::MAX_BYTES);
     (memory.open_runs, file.open_runs) = (5, 5);
     (memory.finished_runs, file.finished_runs) = (4, 4);
     (memory.events, file.events) = (15, 15);
@@ -42,22 +42,22 @@ async fn walk(steps: &[Step]) -> Result<(), TestCaseError> {
             tokio::time::advance(*time).await;
             file.advance_clock(*time);
         }
-        let told = (one.take(step).await, other.take(step).await);
-        prop_assert_eq!(told.1, told.0, "step {}: {:?}", index, step);
-        let left = (one.look().await, other.look().await);
+        let results = (one.run_step(step).await, other.run_step(step).await);
+        prop_assert_eq!(results.1, results.0, "step {}: {:?}", index, step);
+        let states = (one.readable_state().await, other.readable_state().await);
         prop_assert_eq!(
-            left.1,
-            left.0,
+            states.1,
+            states.0,
             "what is there after step {}: {:?}",
             index,
             step
         );
     }
     // Events come last, because waiting for events advances the paused clock.
-    let told = one.events(Box::new(memory.events())).await;
+    let results = one.events(Box::new(memory.events())).await;
     let of_file = other.events(Box::new(file.events())).await;
-    prop_assert_eq!(of_file.len(), told.len(), "events");
-    for (event, wanted) in of_file.iter().zip(&told) {
+    prop_assert_eq!(of_file.len(), results.len(), "events");
+    for (event, wanted) in of_file.iter().zip(&results) {
         prop_assert_eq!(other.envelope(event), one.envelope(wanted));
         // The SQLite store takes an event's context from the breadcrumb, as long as the breadcrumb has the event's version.
         let is_alike = other.context(event) == one.context(wanted);

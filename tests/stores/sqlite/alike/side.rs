@@ -22,7 +22,7 @@ use universal_executor::{
 pub(super) struct Side<S> {
     store: S,
     /// The created breadcrumbs in order, each with its last version.
-    made: Vec<(BreadcrumbId, u64)>,
+    created: Vec<(BreadcrumbId, u64)>,
     leases: Vec<Lease>,
     claims: Vec<ClaimId>,
     origin: Timestamp,
@@ -34,7 +34,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         let first = store.create(NewBreadcrumb::new("origin.v1")).await.unwrap();
         Self {
             store,
-            made: vec![(first.id, 1)],
+            created: vec![(first.id, 1)],
             leases: Vec::new(),
             claims: Vec::new(),
             origin: first.updated_at,
@@ -42,13 +42,13 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
     }
 
     /// Executes a step. Returns the store's result.
-    pub(super) async fn take(&mut self, step: &Step) -> String {
+    pub(super) async fn run_step(&mut self, step: &Step) -> String {
         match step {
             Step::Commit(writes, end) => self.commit(writes, end.as_ref()).await,
-            Step::Get(which) => self.said(self.store.get(self.id(*which)).await),
-            Step::Search(asked) => {
-                let query = asked.query(self.origin, |which| self.id(which));
-                self.said(self.store.search(&query).await)
+            Step::Get(which) => self.debug_text(self.store.get(self.id(*which)).await),
+            Step::Search(random_query) => {
+                let query = random_query.query(self.origin, |which| self.id(which));
+                self.debug_text(self.store.search(&query).await)
             }
             Step::Pass(_) => String::new(),
             Step::Runs(filter) => self.rows(filter).await,
@@ -60,7 +60,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                     run.at = at.map(|seconds| self.at(seconds));
                     new.push(run);
                 }
-                self.said(self.store.enqueue(new).await)
+                self.debug_text(self.store.enqueue(new).await)
             }
             Step::Claim(named, older) => {
                 let older = older.and_then(|which| self.lease(which));
@@ -68,16 +68,16 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 if let Ok(Claim::Granted(Claimed { lease, .. })) = &claim {
                     self.leases.push(lease.clone());
                 }
-                self.said(claim)
+                self.debug_text(claim)
             }
             Step::ClaimNext(n, of) => self.claim_next(*n, of).await,
             Step::Resume(named, with) => {
                 let run = self.run(named).await;
-                self.said(self.store.resume(&run, self.id(*with)).await)
+                self.debug_text(self.store.resume(&run, self.id(*with)).await)
             }
             Step::Redo(named) => {
                 let run = self.run(named).await;
-                self.said(self.store.redo(&run).await)
+                self.debug_text(self.store.redo(&run).await)
             }
             Step::Cancel(named, adds) => {
                 let run = self.run(named).await;
@@ -85,7 +85,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                     true => self.store.enqueue_cancelled(&run).await,
                     false => self.store.cancel(&run).await,
                 };
-                self.said(cancelled)
+                self.debug_text(cancelled)
             }
             Step::Request(executor, key, content) => self.request(executor, key, content).await,
             Step::Pause(executor, pauses) => self.pause(executor, *pauses).await,
@@ -101,9 +101,9 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         let request = NewRequest::new(executor, key, self.new_breadcrumb(content));
         let requested = self.store.request(request).await;
         if let Ok(Requested::Created { breadcrumb }) = &requested {
-            self.made.push((breadcrumb.id, breadcrumb.version));
+            self.created.push((breadcrumb.id, breadcrumb.version));
         }
-        self.said(requested)
+        self.debug_text(requested)
     }
 
     async fn pause(&self, executor: &str, pauses: bool) -> String {
@@ -111,7 +111,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             true => self.store.pause_executor(executor).await,
             false => self.store.resume_executor(executor).await,
         };
-        self.said(changed) + &self.said(self.store.paused_executors().await)
+        self.debug_text(changed) + &self.debug_text(self.store.paused_executors().await)
     }
 
     async fn claim_next(&mut self, n: usize, of: &[(&'static str, usize)]) -> String {
@@ -127,7 +127,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             // Not every store returns the trigger with the run.
             run.trigger = None;
         }
-        self.said(claimed)
+        self.debug_text(claimed)
     }
 
     /// Returns a page, or the next page if `after` is `true` and there is one.
@@ -145,7 +145,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             Step::Heartbeat(which) => {
                 let leases = which.iter().filter_map(|which| self.lease(*which));
                 let lost = self.store.heartbeat(&leases.collect::<Vec<_>>()).await;
-                return self.said(lost);
+                return self.debug_text(lost);
             }
             Step::HeartbeatClaim(_) if self.claims.is_empty() => return String::new(),
             Step::HeartbeatClaim(which) => {
@@ -153,7 +153,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
                 let rows = self.store.runs(&filter).await.unwrap();
                 let leases: Vec<Lease> = rows.into_iter().filter_map(|row| row.lease).collect();
                 let lost = self.store.heartbeat(&leases).await;
-                return self.plain(&format!("{leases:?}")) + &self.said(lost);
+                return self.plain(&format!("{leases:?}")) + &self.debug_text(lost);
             }
             Step::Retry(which, at, counts) => match self.lease(*which) {
                 Some(lease) => self.store.retry(lease, self.at(*at), *counts, None).await,
@@ -169,7 +169,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             },
             _ => return String::new(),
         };
-        self.said(told)
+        self.debug_text(told)
     }
 
     async fn commit(
@@ -181,16 +181,16 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         let end = end.and_then(|(which, end)| Some((self.lease(*which)?, self.end(end))));
         let committed = self.store.commit(Commit { writes, end }).await;
         for written in committed.iter().flat_map(|committed| &committed.written) {
-            match self.made.iter_mut().find(|(id, _)| *id == written.id) {
+            match self.created.iter_mut().find(|(id, _)| *id == written.id) {
                 Some((_, version)) => *version = written.version,
-                None => self.made.push((written.id, written.version)),
+                None => self.created.push((written.id, written.version)),
             }
         }
-        self.said(committed)
+        self.debug_text(committed)
     }
 
     /// Returns all readable state.
-    pub(super) async fn look(&self) -> String {
+    pub(super) async fn readable_state(&self) -> String {
         let all = Query::new(Selector::any()).limit(100);
         let found = self.store.search(&all).await;
         let mut claims = String::new();
@@ -199,7 +199,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         }
         format!(
             "{}\n{}\n{claims}",
-            self.said(found),
+            self.debug_text(found),
             self.rows(&RunFilter::all()).await
         )
     }
@@ -214,7 +214,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
 
     /// Returns all events up to the event of a new breadcrumb.
     pub(super) async fn events(&mut self, source: Box<dyn EventSource>) -> Vec<Event> {
-        for (id, _) in &self.made {
+        for (id, _) in &self.created {
             if self.store.delete(*id).await.is_ok() {
                 break;
             }
@@ -222,7 +222,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         // The deletion above makes room for this breadcrumb.
         let last = NewBreadcrumb::new("last.v1");
         let last = self.store.create(last).await.unwrap().id;
-        self.made.push((last, 1));
+        self.created.push((last, 1));
         let mut deliveries = source.subscribe(StartAt::Beginning).await.unwrap();
         let mut events = Vec::new();
         while let Some(delivery) = deliveries.next().await {
@@ -241,7 +241,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             Written::Create(content) => Write::Create(self.new_breadcrumb(content)),
             Written::Update(which, version, content) => {
                 let known = match which {
-                    Which::Made(which) => which.get(&self.made).1,
+                    Which::Created(which) => which.get(&self.created).1,
                     Which::Never => 1,
                 };
                 let version = match version {
@@ -308,7 +308,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
             End::Suspended(on, until, state) => {
                 let mut wake = Wake::default();
                 wake.selectors
-                    .extend(on.iter().map(|asked| asked.selector()));
+                    .extend(on.iter().map(|random_query| random_query.selector()));
                 wake.until = until.map(|seconds| self.at(seconds));
                 RunEnd::Suspended {
                     wake,
@@ -335,7 +335,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
 
     fn id(&self, which: Which) -> BreadcrumbId {
         match which {
-            Which::Made(which) => which.get(&self.made).0,
+            Which::Created(which) => which.get(&self.created).0,
             Which::Never => BreadcrumbId::NIL,
         }
     }
@@ -345,7 +345,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
     }
 
     /// Returns the debug output of a result. For an error, it also contains the message.
-    fn said<T: Debug>(&self, answer: Result<T, StoreError>) -> String {
+    fn debug_text<T: Debug>(&self, answer: Result<T, StoreError>) -> String {
         match answer {
             Ok(answer) => self.plain(&format!("{answer:?}")),
             Err(error) => self.plain(&format!("{error}: {error:?}")),
@@ -367,7 +367,7 @@ impl<S: BreadcrumbStore + RunLedger> Side<S> {
         let plain = PARTS.replace_all(text, |found: &Captures<'_>| {
             let found = &found[0];
             if let Ok(id) = found.parse::<BreadcrumbId>() {
-                let number = self.made.iter().position(|(made, _)| *made == id);
+                let number = self.created.iter().position(|(created, _)| *created == id);
                 return number.map_or_else(|| found.to_owned(), |number| format!("#{number}"));
             }
             if let Ok(time) = found.parse::<Timestamp>() {

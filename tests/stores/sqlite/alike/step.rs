@@ -1,6 +1,6 @@
 //! Random steps. They use numbers instead of IDs, because each store creates its own IDs.
 
-use super::ask::{self, Asked};
+use super::query::{self, RandomQuery};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use universal_executor::store::{RunFilter, RunQuery, RunState};
 
 /// Maximum size of a breadcrumb in bytes.
-pub(super) const MOST_BYTES: usize = 2_000;
+pub(super) const MAX_BYTES: usize = 2_000;
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Commit(Vec<Written>, Option<(Index, End)>),
     Get(Which),
-    Search(Asked),
+    Search(RandomQuery),
     Pass(Duration),
     Enqueue(Vec<(Named, Option<u64>)>),
     Claim(Named, Option<Index>),
@@ -43,7 +43,7 @@ pub(super) enum Step {
 /// A breadcrumb that was created earlier, or one that never existed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Which {
-    Made(Index),
+    Created(Index),
     Never,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Named {
 pub(super) enum End {
     Over(RunState),
     /// Suspends the run. The values are the query of its wait, the end time of the wait, and the state.
-    Suspended(Option<Box<Asked>>, Option<u64>, Value),
+    Suspended(Option<Box<RandomQuery>>, Option<u64>, Value),
     /// Ends the run with a dead letter that has this number of tags.
     Failed(usize),
 }
@@ -101,13 +101,13 @@ const EXECUTORS: [&str; 2] = ["agent", "a\0b"];
 
 fn which() -> impl Strategy<Value = Which> {
     prop_oneof![
-        12 => any::<Index>().prop_map(Which::Made),
+        12 => any::<Index>().prop_map(Which::Created),
         1 => Just(Which::Never),
     ]
 }
 
 fn tags() -> impl Strategy<Value = Vec<String>> {
-    let few = vec(select(ask::TAGS.to_vec()).prop_map(str::to_owned), 0..4);
+    let few = vec(select(query::TAGS.to_vec()).prop_map(str::to_owned), 0..4);
     prop_oneof![
         20 => few,
         1 => (255..258_usize).prop_map(|n| vec!["t".to_owned(); n]),
@@ -120,13 +120,13 @@ fn tags() -> impl Strategy<Value = Vec<String>> {
 /// Generates contexts for conditions, and some contexts at or above a limit.
 pub(super) fn context() -> impl Strategy<Value = Value> {
     let deep = |levels| (0..levels).fold(json!(1), |inside, _| json!([inside]));
-    let found = (ask::value(), ask::value(), vec(ask::value(), 0..3));
+    let found = (query::value(), query::value(), vec(query::value(), 0..3));
     prop_oneof![
         12 => found.prop_map(|(n, s, list)| json!({"n": n, "s": s, "list": list, "in": {"k": n}})),
         1 => (1_700..2_050_usize).prop_map(|n| json!("x".repeat(n))),
         1 => (600..700_usize).prop_map(|n| json!("\0".repeat(n))),
         1 => (63..66).prop_map(deep),
-        1 => ask::value(),
+        1 => query::value(),
     ]
 }
 
@@ -206,7 +206,11 @@ fn end() -> impl Strategy<Value = End> {
         RunState::Superseded,
         RunState::Running,
     ];
-    let waits = (option::of(ask::asked()), option::of(0..30_u64), context());
+    let waits = (
+        option::of(query::random_query()),
+        option::of(0..30_u64),
+        context(),
+    );
     prop_oneof![
         4 => select(over).prop_map(End::Over),
         2 => waits.prop_map(|(on, until, state)| End::Suspended(on.map(Box::new), until, state)),
@@ -260,7 +264,7 @@ pub(super) fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         10 => commit.prop_map(|(writes, end)| Step::Commit(writes, end)),
         1 => which().prop_map(Step::Get),
-        4 => ask::asked().prop_map(Step::Search),
+        4 => query::random_query().prop_map(Step::Search),
         4 => prop_oneof![(0..20_u64).prop_map(Duration::from_secs), (0..9_u64).prop_map(Duration::from_micros)]
             .prop_map(Step::Pass),
         3 => vec(new, 0..4).prop_map(Step::Enqueue),

@@ -14,7 +14,7 @@ use universal_executor::{BreadcrumbId, Selector};
 pub(super) const TAGS: [&str; 6] = ["x", "y", "z", "", "n\0l", "n\u{FFFD}l"];
 
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RandomQuery {
     schema: Option<&'static str>,
     any: Option<Vec<&'static str>>,
     all: Vec<&'static str>,
@@ -53,7 +53,7 @@ pub(super) fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-pub(super) fn asked() -> impl Strategy<Value = Asked> {
+pub(super) fn random_query() -> impl Strategy<Value = RandomQuery> {
     let tags = |most| vec(select(TAGS.to_vec()), 0..most);
     let what = (
         option::of(select(vec![
@@ -70,7 +70,8 @@ pub(super) fn asked() -> impl Strategy<Value = Asked> {
         prop_oneof![3 => Just(Vec::new()), 1 => tags(3)],
         vec(condition(), 0..2),
     );
-    let which = || prop_oneof![9 => any::<Index>().prop_map(Which::Made), 1 => Just(Which::Never)];
+    let which =
+        || prop_oneof![9 => any::<Index>().prop_map(Which::Created), 1 => Just(Which::Never)];
     let before = (0..60_000_000_i64, 0..3_u64, which());
     let limit = prop_oneof![8 => 0..10_usize, 1 => Just(usize::MAX)];
     let place = (
@@ -80,16 +81,18 @@ pub(super) fn asked() -> impl Strategy<Value = Asked> {
         any::<bool>(),
     );
     (what, place).prop_map(
-        |((schema, any, all, scope, conditions), (before, exclude, limit, oldest_first))| Asked {
-            schema,
-            any,
-            all,
-            scope,
-            conditions,
-            before,
-            exclude,
-            limit,
-            oldest_first,
+        |((schema, any, all, scope, conditions), (before, exclude, limit, oldest_first))| {
+            RandomQuery {
+                schema,
+                any,
+                all,
+                scope,
+                conditions,
+                before,
+                exclude,
+                limit,
+                oldest_first,
+            }
         },
     )
 }
@@ -110,7 +113,7 @@ fn condition() -> impl Strategy<Value = (&'static str, &'static str, Value)> {
     (path, op, value).prop_map(|(path, op, value)| (path, op, value))
 }
 
-impl Asked {
+impl RandomQuery {
     pub(super) fn selector(&self) -> Selector {
         let mut selector = self.schema.map_or_else(Selector::default, Selector::schema);
         if let Some(any) = &self.any {
