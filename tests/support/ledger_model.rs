@@ -47,7 +47,7 @@ enum Step {
 
 /// The result of a step.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum Observed {
     Granted(Granted),
     /// The claimed runs, each with its grant.
     Claimed(Vec<(usize, Granted)>),
@@ -78,7 +78,7 @@ struct Row {
     state: RunState,
     due: Option<u64>,
     /// The run's position in the queue.
-    place: usize,
+    position: usize,
     attempts: u32,
     abandoned: u32,
     epoch: u32,
@@ -101,7 +101,7 @@ struct Row {
 #[derive(Debug, Default)]
 struct Model {
     now: u64,
-    places: usize,
+    last_position: usize,
     claims: usize,
     rows: [Option<Row>; RUNS],
     /// Number of answers that the store must contain.
@@ -111,14 +111,14 @@ struct Model {
 
 impl Model {
     fn add(&mut self, run: usize) {
-        let (places, now) = (&mut self.places, self.now);
+        let (last_position, now) = (&mut self.last_position, self.now);
         self.rows[run].get_or_insert_with(|| {
-            *places += 1;
-            let (state, due, place) = (RunState::Ready, Some(now), *places);
+            *last_position += 1;
+            let (state, due, position) = (RunState::Ready, Some(now), *last_position);
             Row {
                 state,
                 due,
-                place,
+                position,
                 attempts: 0,
                 abandoned: 0,
                 epoch: 0,
@@ -176,40 +176,40 @@ impl Model {
 
     /// Returns `true` if an earlier run with the same ordering key has not ended.
     fn is_behind(&self, run: usize) -> bool {
-        let place = |run: usize| {
+        let position = |run: usize| {
             let row = self.rows[run].as_ref()?;
-            (!row.state.is_over() && !row.aside).then_some(row.place)
+            (!row.state.is_over() && !row.aside).then_some(row.position)
         };
-        let before = |other| place(other).is_some_and(|other| Some(other) < place(run));
+        let before = |other| position(other).is_some_and(|other| Some(other) < position(run));
         KEYS[run].is_some() && (0..RUNS).any(|other| KEYS[other] == KEYS[run] && before(other))
     }
 
-    fn claim(&mut self, run: usize) -> Seen {
+    fn claim(&mut self, run: usize) -> Observed {
         self.add(run);
         if self.rows[run].as_ref().is_some_and(|row| row.aside) {
             self.accept_one(run);
         }
         if self.is_behind(run) {
-            return Seen::Found(RunState::Running);
+            return Observed::Found(RunState::Running);
         }
         let state = self.state(run).unwrap();
         if state != RunState::Ready {
-            return Seen::Found(state);
+            return Observed::Found(state);
         }
         if self.paused {
-            return Seen::Refused("paused");
+            return Observed::Refused("paused");
         }
-        Seen::Granted(self.lease(run, None))
+        Observed::Granted(self.lease(run, None))
     }
 
-    fn claim_next(&mut self, n: usize) -> Seen {
+    fn claim_next(&mut self, n: usize) -> Observed {
         self.claims += 1;
         let mut claimed = Vec::new();
         while claimed.len() < n && !self.paused {
             let due = |row: &Row| {
                 row.due
                     .filter(|due| *due <= self.now)
-                    .map(|due| (due, row.place))
+                    .map(|due| (due, row.position))
             };
             let rows = self.rows.iter().enumerate();
             let first = rows
@@ -223,20 +223,20 @@ impl Model {
             claimed.push((run, self.lease(run, Some(self.claims))));
         }
         claimed.sort_unstable();
-        Seen::Claimed(claimed)
+        Observed::Claimed(claimed)
     }
 
     /// Changes a row with a lease, which must be the newest lease of a running row.
-    fn with(&mut self, run: usize, token: u64, change: impl FnOnce(&mut Row, u64)) -> Seen {
+    fn with(&mut self, run: usize, token: u64, change: impl FnOnce(&mut Row, u64)) -> Observed {
         let now = self.now;
         let row = self.rows[run]
             .as_mut()
             .filter(|row| row.state == RunState::Running && row.token == token);
         let Some(row) = row else {
-            return Seen::Refused("lease_lost");
+            return Observed::Refused("lease_lost");
         };
         change(row, now);
-        Seen::Done
+        Observed::Done
     }
 
     fn end(row: &mut Row, state: RunState) {
@@ -252,12 +252,12 @@ impl Model {
         let row = self.rows[run].as_mut().unwrap();
         (row.transferred, row.due) = (false, Some(self.now));
         if std::mem::take(&mut row.aside) {
-            self.places += 1;
-            row.place = self.places;
+            self.last_position += 1;
+            row.position = self.last_position;
         }
     }
 
-    fn accept(&mut self, is_version: bool) -> Seen {
+    fn accept(&mut self, is_version: bool) -> Observed {
         let now = self.now;
         let accepts = |row: &Row| {
             let has_passed = row.aside && row.due.is_some_and(|due| due <= now);
@@ -267,23 +267,23 @@ impl Model {
         let accepted = rows.filter_map(|(run, row)| Some((row.as_ref()?, run)));
         let accepted = accepted.filter(|(row, _)| accepts(row));
         let mut accepted: Vec<(usize, usize)> =
-            accepted.map(|(row, run)| (row.place, run)).collect();
+            accepted.map(|(row, run)| (row.position, run)).collect();
         accepted.sort_unstable();
         for (_, run) in &accepted {
             self.accept_one(*run);
         }
-        Seen::Accepted(accepted.len())
+        Observed::Accepted(accepted.len())
     }
 
-    fn cancel(&mut self, run: usize, adds: bool) -> Seen {
+    fn cancel(&mut self, run: usize, adds: bool) -> Observed {
         if adds {
             self.add(run);
         }
         let Some(row) = &mut self.rows[run] else {
-            return Seen::Refused("unknown_run");
+            return Observed::Refused("unknown_run");
         };
         if row.state.is_over() {
-            return Seen::Cancelled(Cancelled::Over(row.state));
+            return Observed::Cancelled(Cancelled::Over(row.state));
         }
         let cancelled = match row.state {
             RunState::Running => Cancelled::Running,
@@ -292,47 +292,47 @@ impl Model {
         (row.transferred, row.aside) = (false, false);
         Self::end(row, RunState::Failed);
         row.code = Some("cancelled");
-        Seen::Cancelled(cancelled)
+        Observed::Cancelled(cancelled)
     }
 
     /// Lists the runs: first those without a position, then the others in reverse order of their enqueueing.
-    fn pages(&self, code: Option<&'static str>) -> Seen {
+    fn pages(&self, code: Option<&'static str>) -> Observed {
         let rows = self.rows.iter().enumerate();
         let listed = rows.filter_map(|(run, row)| Some((row.as_ref()?, run)));
         let listed = listed.filter(|(row, _)| code.is_none() || row.code == code);
         let mut listed: Vec<_> = listed
-            .map(|(row, run)| (row.aside, row.place, run))
+            .map(|(row, run)| (row.aside, row.position, run))
             .collect();
         listed.sort_unstable();
-        Seen::Listed(listed.into_iter().rev().map(|(.., run)| run).collect())
+        Observed::Listed(listed.into_iter().rev().map(|(.., run)| run).collect())
     }
 
-    fn skip(&mut self, run: usize) -> Seen {
+    fn skip(&mut self, run: usize) -> Observed {
         let Some(row) = &mut self.rows[run] else {
-            return Seen::Refused("unknown_run");
+            return Observed::Refused("unknown_run");
         };
         if !row.transferred {
-            return Seen::Refused("wrong_state");
+            return Observed::Refused("wrong_state");
         }
         (row.state, row.due) = (RunState::Skipped, None);
         (row.transferred, row.aside, row.unmatched) = (false, false, true);
-        Seen::Done
+        Observed::Done
     }
 
     /// Moves a run from one state back to ready, for redo and resume.
-    fn again(&mut self, run: usize, from: RunState, change: impl FnOnce(&mut Row)) -> Seen {
+    fn again(&mut self, run: usize, from: RunState, change: impl FnOnce(&mut Row)) -> Observed {
         let now = self.now;
         let Some(row) = &mut self.rows[run] else {
-            return Seen::Refused("unknown_run");
+            return Observed::Refused("unknown_run");
         };
         let is_redone = from == RunState::Failed && std::mem::take(&mut row.unmatched);
         if row.state != from && !is_redone {
-            return Seen::Refused("wrong_state");
+            return Observed::Refused("wrong_state");
         }
         (row.state, row.due, row.attempt_since) = (RunState::Ready, Some(now), None);
         row.code = None;
         change(row);
-        Seen::Done
+        Observed::Done
     }
 }
 
@@ -375,18 +375,18 @@ impl<T: StoreUnderTest + Default> Real<T> {
     }
 
     /// Runs a step on both sides. Returns the result of the store and the result of the model.
-    async fn take(&mut self, model: &mut Model, step: &Step) -> (Seen, Seen) {
-        let nothing = (Seen::Nothing, Seen::Nothing);
+    async fn run_step(&mut self, model: &mut Model, step: &Step) -> (Observed, Observed) {
+        let nothing = (Observed::Nothing, Observed::Nothing);
         match step {
             Step::Enqueue(run) => {
                 model.add(*run);
                 let new = vec![self.runs[*run].clone().into()];
-                (done(self.ledger().enqueue(new).await), Seen::Done)
+                (done(self.ledger().enqueue(new).await), Observed::Done)
             }
             Step::Claim(run) => (self.claim(*run).await, model.claim(*run)),
             Step::ClaimNext(n) => {
                 let claimed = self.claim_next(*n).await;
-                (Seen::Claimed(claimed), model.claim_next(*n))
+                (Observed::Claimed(claimed), model.claim_next(*n))
             }
             Step::Pass(seconds) => {
                 self.subject
@@ -399,12 +399,15 @@ impl<T: StoreUnderTest + Default> Real<T> {
                 let version = if *is_version { "new" } else { "other" };
                 let versions = [("agent".into(), version.into())];
                 let accepted = self.ledger().accept_transfers(&versions).await.unwrap();
-                (Seen::Accepted(accepted), model.accept(*is_version))
+                (Observed::Accepted(accepted), model.accept(*is_version))
             }
             Step::Cancel(run, adds) => (self.cancel(*run, *adds).await, model.cancel(*run, *adds)),
             Step::Pause(pauses) => {
                 let before = std::mem::replace(&mut model.paused, *pauses);
-                (self.pause(*pauses).await, Seen::Paused(before != *pauses))
+                (
+                    self.pause(*pauses).await,
+                    Observed::Paused(before != *pauses),
+                )
             }
             Step::Pages(limit, code) => (self.pages(*limit, *code).await, model.pages(*code)),
             Step::Skip(run) => {
@@ -436,16 +439,22 @@ impl<T: StoreUnderTest + Default> Real<T> {
         }
     }
 
-    async fn with(&self, model: &mut Model, step: &Step, run: usize, lease: Lease) -> (Seen, Seen) {
+    async fn with(
+        &self,
+        model: &mut Model,
+        step: &Step,
+        run: usize,
+        lease: Lease,
+    ) -> (Observed, Observed) {
         let token = lease.token;
         match *step {
             Step::Heartbeat(_) => {
                 model.owner_lives(run, &lease);
                 let lost = self.ledger().heartbeat(&[lease]).await.unwrap();
                 let real = if lost.is_empty() {
-                    Seen::Done
+                    Observed::Done
                 } else {
-                    Seen::Refused("lease_lost")
+                    Observed::Refused("lease_lost")
                 };
                 (
                     real,
@@ -458,13 +467,13 @@ impl<T: StoreUnderTest + Default> Real<T> {
                     end: Some((lease, end(state))),
                 };
                 let real = done(self.store.commit(commit).await);
-                let wanted = model.with(run, token, |row, _| {
+                let expected = model.with(run, token, |row, _| {
                     if state != RunState::Running {
                         Model::end(row, state);
                     }
                 });
-                model.written += usize::from(wanted == Seen::Done);
-                (real, wanted)
+                model.written += usize::from(expected == Observed::Done);
+                (real, expected)
             }
             Step::Retry(_, delay, counts) => {
                 let at = self.began + Duration::from_secs(model.now + delay);
@@ -497,15 +506,15 @@ impl<T: StoreUnderTest + Default> Real<T> {
         }
     }
 
-    async fn redo(&self, model: &mut Model, run: usize) -> (Seen, Seen) {
+    async fn redo(&self, model: &mut Model, run: usize) -> (Observed, Observed) {
         let redone = self.ledger().redo(&self.runs[run]).await;
-        model.places += 1;
-        let last = model.places;
+        model.last_position += 1;
+        let last = model.last_position;
         (
             done(redone),
             model.again(run, RunState::Failed, |row| {
                 (row.epoch, row.attempts, row.abandoned) = (row.epoch + 1, 0, 0);
-                row.place = last;
+                row.position = last;
             }),
         )
     }
@@ -516,7 +525,7 @@ impl<T: StoreUnderTest + Default> Real<T> {
         run: usize,
         lease: Lease,
         (delay, leaves): (u64, bool),
-    ) -> (Seen, Seen) {
+    ) -> (Observed, Observed) {
         let token = lease.token;
         let until = self.began + Duration::from_secs(model.now + delay);
         let position = match leaves {
@@ -566,36 +575,36 @@ impl<T: StoreUnderTest + Default> Real<T> {
         granted
     }
 
-    async fn claim(&mut self, run: usize) -> Seen {
+    async fn claim(&mut self, run: usize) -> Observed {
         match self.ledger().claim(&self.runs[run], None).await.unwrap() {
-            Claim::Granted(claimed) => Seen::Granted(self.granted(run, claimed)),
-            Claim::Running { .. } => Seen::Found(RunState::Running),
-            Claim::Suspended { .. } => Seen::Found(RunState::Suspended),
-            Claim::Superseded => Seen::Found(RunState::Superseded),
-            Claim::Done { state, .. } => Seen::Found(state),
-            Claim::Own => Seen::Refused("own"),
-            Claim::Paused { .. } => Seen::Refused("paused"),
+            Claim::Granted(claimed) => Observed::Granted(self.granted(run, claimed)),
+            Claim::Running { .. } => Observed::Found(RunState::Running),
+            Claim::Suspended { .. } => Observed::Found(RunState::Suspended),
+            Claim::Superseded => Observed::Found(RunState::Superseded),
+            Claim::Done { state, .. } => Observed::Found(state),
+            Claim::Own => Observed::Refused("own"),
+            Claim::Paused { .. } => Observed::Refused("paused"),
         }
     }
 
-    async fn cancel(&self, run: usize, adds: bool) -> Seen {
+    async fn cancel(&self, run: usize, adds: bool) -> Observed {
         let cancelled = match adds {
             true => self.ledger().enqueue_cancelled(&self.runs[run]).await,
             false => self.ledger().cancel(&self.runs[run]).await,
         };
-        let seen = cancelled.map(Seen::Cancelled);
-        seen.unwrap_or_else(|error| Seen::Refused(error.code()))
+        let observed = cancelled.map(Observed::Cancelled);
+        observed.unwrap_or_else(|error| Observed::Refused(error.code()))
     }
 
-    async fn pause(&self, pauses: bool) -> Seen {
+    async fn pause(&self, pauses: bool) -> Observed {
         let changed = match pauses {
             true => self.ledger().pause_executor("agent").await,
             false => self.ledger().resume_executor("agent").await,
         };
-        Seen::Paused(changed.unwrap())
+        Observed::Paused(changed.unwrap())
     }
 
-    async fn pages(&self, limit: usize, code: Option<&'static str>) -> Seen {
+    async fn pages(&self, limit: usize, code: Option<&'static str>) -> Observed {
         let mut query = code.map_or_else(RunQuery::all, |code| RunQuery::failed().code(code));
         query = query.limit(limit);
         let mut listed = Vec::new();
@@ -606,7 +615,7 @@ impl<T: StoreUnderTest + Default> Real<T> {
             listed.extend(names.map(|name| self.runs.iter().position(|run| run == name).unwrap()));
             match page.next {
                 Some(next) => query = query.after(next),
-                None => return Seen::Listed(listed),
+                None => return Observed::Listed(listed),
             }
         }
     }
@@ -636,8 +645,8 @@ impl<T: StoreUnderTest + Default> Real<T> {
     }
 }
 
-fn done<T>(answer: Result<T, StoreError>) -> Seen {
-    answer.map_or_else(|error| Seen::Refused(error.code()), |_| Seen::Done)
+fn done<T>(answer: Result<T, StoreError>) -> Observed {
+    answer.map_or_else(|error| Observed::Refused(error.code()), |_| Observed::Done)
 }
 
 fn end(state: RunState) -> RunEnd {
@@ -690,16 +699,16 @@ pub(crate) fn the_ledger_behaves_like_its_model<T: StoreUnderTest + Default>(cas
         runtime.block_on(async {
             let (mut real, mut model) = (Real::<T>::new().await, Model::default());
             for (index, step) in steps.iter().enumerate() {
-                let (seen, wanted) = real.take(&mut model, step).await;
-                prop_assert_eq!(seen, wanted, "step {}: {:?}", index, step);
+                let (observed, expected) = real.run_step(&mut model, step).await;
+                prop_assert_eq!(observed, expected, "step {}: {:?}", index, step);
                 let code = |run: usize| model.rows[run].as_ref()?.code.map(str::to_owned);
                 let state = |run| Some((model.state(run)?, code(run)));
-                let wanted: Vec<_> = (0..RUNS).map(state).collect();
-                prop_assert_eq!(real.states().await, wanted, "the states after step {}: {:?}", index, step);
+                let expected: Vec<_> = (0..RUNS).map(state).collect();
+                prop_assert_eq!(real.states().await, expected, "the states after step {}: {:?}", index, step);
                 let running = |row: &&Row| row.state == RunState::Running;
                 let claim = |row: &Option<Row>| row.as_ref().filter(running)?.claim;
-                let wanted: Vec<_> = model.rows.iter().map(claim).collect();
-                prop_assert_eq!(real.of_claims().await, wanted, "the claims after step {}: {:?}", index, step);
+                let expected: Vec<_> = model.rows.iter().map(claim).collect();
+                prop_assert_eq!(real.of_claims().await, expected, "the claims after step {}: {:?}", index, step);
             }
             let answers = real.store.recent("answer.v1", 1_000).await.unwrap();
             prop_assert_eq!(answers.len(), model.written, "the number of answers");

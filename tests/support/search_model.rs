@@ -21,7 +21,7 @@ enum Step {
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct RandomQuery {
     schema: Option<&'static str>,
     any: Option<Vec<&'static str>>,
     all: Vec<&'static str>,
@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn random_query() -> impl Strategy<Value = RandomQuery> {
     let what = (
         option::of(schema()),
         option::of(tags()),
@@ -69,22 +69,24 @@ fn asked() -> impl Strategy<Value = Asked> {
         any::<bool>(),
     );
     (what, condition, place).prop_map(
-        |((schema, any, all, scope), condition, (before, exclude, limit, oldest_first))| Asked {
-            schema,
-            any,
-            all,
-            scope,
-            condition,
-            before,
-            exclude,
-            limit,
-            oldest_first,
+        |((schema, any, all, scope), condition, (before, exclude, limit, oldest_first))| {
+            RandomQuery {
+                schema,
+                any,
+                all,
+                scope,
+                condition,
+                before,
+                exclude,
+                limit,
+                oldest_first,
+            }
         },
     )
 }
 
-impl Asked {
-    fn query(&self, kept: &[Arc<Breadcrumb>]) -> Query {
+impl RandomQuery {
+    fn query(&self, created: &[Arc<Breadcrumb>]) -> Query {
         let mut selector = self.schema.map_or_else(Selector::default, Selector::schema);
         if let Some(any) = &self.any {
             selector = selector.any_tags(any.iter().copied());
@@ -97,10 +99,10 @@ impl Asked {
         for tag in &self.scope {
             query = query.scope_tag(*tag);
         }
-        if let Some(before) = pick(self.before, kept) {
+        if let Some(before) = pick(self.before, created) {
             query = query.before(before.order_key());
         }
-        if let Some(excluded) = pick(self.exclude, kept) {
+        if let Some(excluded) = pick(self.exclude, created) {
             query = query.exclude(excluded.id);
         }
         if self.oldest_first {
@@ -111,17 +113,17 @@ impl Asked {
     }
 
     /// Returns the expected result of the query, computed without an index.
-    fn naive(&self, kept: &[Arc<Breadcrumb>]) -> Vec<Arc<Breadcrumb>> {
+    fn full_scan(&self, created: &[Arc<Breadcrumb>]) -> Vec<Arc<Breadcrumb>> {
         let has =
             |breadcrumb: &Breadcrumb, tag: &str| breadcrumb.tags.iter().any(|have| have == tag);
         let key =
             |breadcrumb: &Breadcrumb| (breadcrumb.updated_at, breadcrumb.version, breadcrumb.id);
-        let before = pick(self.before, kept).map(|before| key(&before));
-        let excluded = pick(self.exclude, kept).map(|excluded| excluded.id);
+        let before = pick(self.before, created).map(|before| key(&before));
+        let excluded = pick(self.exclude, created).map(|excluded| excluded.id);
         let condition = self
             .condition
             .map(|(op, n)| Selector::any().matching("n", op, n));
-        let mut found: Vec<Arc<Breadcrumb>> = kept
+        let mut found: Vec<Arc<Breadcrumb>> = created
             .iter()
             .filter(|one| {
                 self.schema
@@ -150,34 +152,34 @@ impl Asked {
     }
 }
 
-fn pick(which: Option<Index>, kept: &[Arc<Breadcrumb>]) -> Option<Arc<Breadcrumb>> {
+fn pick(which: Option<Index>, created: &[Arc<Breadcrumb>]) -> Option<Arc<Breadcrumb>> {
     which
-        .filter(|_| !kept.is_empty())
-        .map(|which| Arc::clone(which.get(kept)))
+        .filter(|_| !created.is_empty())
+        .map(|which| Arc::clone(which.get(created)))
 }
 
-async fn take(store: &impl BreadcrumbStore, kept: &mut Vec<Arc<Breadcrumb>>, step: Step) {
+async fn run_step(store: &impl BreadcrumbStore, created: &mut Vec<Arc<Breadcrumb>>, step: Step) {
     match step {
         Step::Create(schema, tags, n) => {
             let new = NewBreadcrumb::new(schema)
                 .tags(tags)
                 .context(json!({"n": n}));
-            kept.push(store.create(new).await.unwrap());
+            created.push(store.create(new).await.unwrap());
         }
-        Step::Update(..) | Step::Delete(_) if kept.is_empty() => {}
+        Step::Update(..) | Step::Delete(_) if created.is_empty() => {}
         Step::Update(which, schema, tags, n) => {
-            let at = which.index(kept.len());
+            let at = which.index(created.len());
             let mut patch = Patch::new().context(json!({"n": n}));
             patch.schema_name = schema.map(str::to_owned);
             patch.tags = tags.map(|tags| tags.into_iter().map(str::to_owned).collect());
-            kept[at] = store
-                .update(kept[at].id, kept[at].version, patch)
+            created[at] = store
+                .update(created[at].id, created[at].version, patch)
                 .await
                 .unwrap();
         }
         Step::Delete(which) => {
-            let gone = kept.swap_remove(which.index(kept.len()));
-            store.delete(gone.id).await.unwrap();
+            let removed = created.swap_remove(which.index(created.len()));
+            store.delete(removed.id).await.unwrap();
         }
     }
 }
@@ -188,18 +190,18 @@ pub(crate) fn a_search_returns_the_same_breadcrumbs_as_a_full_scan<T: StoreUnder
 ) {
     proptest!(
         ProptestConfig::with_cases(cases),
-        |(steps in vec(step(), 0..40), asked in vec(asked(), 1..20))| {
+        |(steps in vec(step(), 0..40), random_query in vec(random_query(), 1..20))| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let subject = T::default();
                 let store = subject.fresh().await;
-                let mut kept = Vec::new();
+                let mut created = Vec::new();
                 for step in steps {
-                    take(&store, &mut kept, step).await;
+                    run_step(&store, &mut created, step).await;
                 }
-                for asked in asked {
-                    let found = store.search(&asked.query(&kept)).await.unwrap();
-                    prop_assert_eq!(found, asked.naive(&kept), "{:?}", asked);
+                for random_query in random_query {
+                    let found = store.search(&random_query.query(&created)).await.unwrap();
+                    prop_assert_eq!(found, random_query.full_scan(&created), "{:?}", random_query);
                 }
                 Ok(())
             })?;

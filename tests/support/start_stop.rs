@@ -28,10 +28,10 @@ use universal_executor::{
 const SLOTS: usize = 3;
 
 /// Maximum time without progress. It is shorter than a lease, so a run that waits for the end of its lease fails the test.
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_IDLE: Duration = Duration::from_secs(20);
 
 /// Maximum number of breadcrumbs of one schema in a case.
-const MOST: usize = 1_000;
+const MAX_BREADCRUMBS: usize = 1_000;
 
 /// A store on which runtimes are started and stopped.
 pub(crate) trait Restarted: StoreUnderTest<Store: StoreWithEvents> + Default {
@@ -161,7 +161,7 @@ async fn post(store: &impl BreadcrumbStore, notes: u8) {
 
 /// A runtime, and its current call of `run_until`.
 #[derive(Default)]
-struct Slot {
+struct RuntimeSlot {
     runtime: Option<Arc<Runtime>>,
     call: Option<Call>,
 }
@@ -179,7 +179,7 @@ struct World<S: Restarted> {
     subject: S,
     store: S::Store,
     case: Case,
-    slots: [Slot; SLOTS],
+    slots: [RuntimeSlot; SLOTS],
     gate: watch::Sender<bool>,
     attempt: Arc<AtomicU32>,
 }
@@ -263,7 +263,7 @@ where
     /// Waits until the future that stops the runtime of a slot has posted its notes.
     async fn posted(&mut self, slot: usize) {
         if let Some(call) = &mut self.slots[slot].call {
-            let posted = timeout(PATIENCE, call.posted.wait_for(|posted| *posted));
+            let posted = timeout(MAX_IDLE, call.posted.wait_for(|posted| *posted));
             posted.await.unwrap().unwrap();
         }
     }
@@ -278,7 +278,7 @@ where
     async fn stop(&mut self, slot: usize) {
         self.signal(slot);
         if let Some(call) = self.slots[slot].call.take() {
-            let ended = timeout(PATIENCE, call.task).await;
+            let ended = timeout(MAX_IDLE, call.task).await;
             let report = ended.unwrap().unwrap().unwrap();
             assert_eq!((report.errors, report.panics), (0, 0), "{report:?}");
         }
@@ -337,7 +337,7 @@ where
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let in_time = timeout(PATIENCE, released).await.is_ok();
+        let in_time = timeout(MAX_IDLE, released).await.is_ok();
         assert!(in_time, "a lease was not released: {:?}", self.runs().await);
     }
 
@@ -348,12 +348,17 @@ where
             self.start(slot, 0).await;
             self.posted(slot).await;
         }
-        let notes = self.store.recent("note.v1", MOST).await.unwrap().len();
+        let notes = self
+            .store
+            .recent("note.v1", MAX_BREADCRUMBS)
+            .await
+            .unwrap()
+            .len();
         let events = self.subject.events(&self.store).unwrap();
         let mut events = events.subscribe(StartAt::Beginning).await.unwrap();
         let mut answers = 0;
         while answers < notes {
-            let Ok(event) = timeout(PATIENCE, events.next()).await else {
+            let Ok(event) = timeout(MAX_IDLE, events.next()).await else {
                 let runs = self.runs().await;
                 panic!("{answers} answers for {notes} notes: {runs:?}");
             };
@@ -367,8 +372,12 @@ where
 
     /// Fails unless each note has exactly one answer, each run is done, and no execution was a second attempt.
     async fn check(&self) {
-        let notes = self.store.recent("note.v1", MOST).await.unwrap();
-        let answers = self.store.recent("answer.v1", MOST).await.unwrap();
+        let notes = self.store.recent("note.v1", MAX_BREADCRUMBS).await.unwrap();
+        let answers = self
+            .store
+            .recent("answer.v1", MAX_BREADCRUMBS)
+            .await
+            .unwrap();
         let mut by_note: BTreeMap<String, usize> = BTreeMap::new();
         for answer in &answers {
             let note = answer.context["note"].as_str().unwrap().to_owned();
@@ -399,7 +408,7 @@ where
     let config = Config {
         rng_seed: RngSeed::Fixed(variable("START_STOP_SEED").unwrap_or_default()),
         failure_persistence: None,
-        // A test on a store with a real clock needs `PATIENCE` to notice a lost run.
+        // A test on a store with a real clock needs `MAX_IDLE` to notice a lost run.
         max_shrink_time: 60_000,
         ..Config::with_cases(cases)
     };

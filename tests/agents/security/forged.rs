@@ -363,7 +363,7 @@ impl Waits {
     }
 
     /// Runs the agent until it waits, then writes these answers and runs until it has ended.
-    async fn play(self, world: &World, answers: impl AsyncFn(&Breadcrumb)) {
+    async fn run_scene(self, world: &World, answers: impl AsyncFn(&Breadcrumb)) {
         let scene = self.scene();
         let tools = world.tools("");
         let agent = match self {
@@ -455,7 +455,7 @@ async fn a_forged_answer_is_ignored_and_the_real_answer_is_accepted() {
                 world.settled().await;
                 world.put(waits.real(asked)).await;
             };
-            waits.play(&world, answers).await;
+            waits.run_scene(&world, answers).await;
             let wrong = wrong(&world, &log, *waits).await;
             harm.extend(
                 wrong
@@ -491,7 +491,7 @@ async fn an_approval_is_a_clear_yes() {
             world.settled().await;
             world.put(Approval.real(asked)).await;
         };
-        Approval.play(&world, answers).await;
+        Approval.run_scene(&world, answers).await;
         let wrong = wrong(&world, &log, Approval).await;
         harm.extend(wrong.iter().map(|wrong| format!("{name}: {wrong}")));
     }
@@ -513,7 +513,7 @@ async fn only_the_first_answer_counts_and_later_answers_change_nothing() {
             world.put(waits.answer(asked, FORGED)).await;
             world.settled().await;
         };
-        waits.play(&world, answers).await;
+        waits.run_scene(&world, answers).await;
         harm.extend(
             wrong(&world, &log, waits)
                 .await
@@ -531,7 +531,7 @@ async fn the_answer_that_all_the_forgeries_are_made_of_is_taken() {
         let world = World::new().await;
 
         waits
-            .play(&world, async |asked: &Breadcrumb| {
+            .run_scene(&world, async |asked: &Breadcrumb| {
                 drop(world.put(waits.answer(asked, FORGED)).await)
             })
             .await;
@@ -606,7 +606,7 @@ async fn many_forged_answers_do_not_hide_the_real_answer() {
             world.store.commit(many.into()).await.unwrap();
         };
 
-        waits.play(&world, answers).await;
+        waits.run_scene(&world, answers).await;
 
         let reached = world.reached().await;
         let (real, forged) = (reached.contains(REAL), reached.contains(FORGED));

@@ -220,7 +220,7 @@ async fn a_failed_model_reveals_details_only_to_operators() {
             let provider: Arc<dyn Provider> = Arc::new(ApiProvider::new(Arc::new(Broken(does))));
             let agent = world.agent_with(provider, &world.tools(""), &json!({}));
 
-            world.play_with(agent, asked("Go on.")).await;
+            world.run_scene_with(agent, asked("Go on.")).await;
 
             assert_eq!(world.harm(&log).await, [""; 0], "a model that {name}");
             assert_eq!(
@@ -244,7 +244,7 @@ async fn a_failed_guardrail_blocks_its_data_and_reveals_details_only_to_operator
                 .with_guardrails(guardrails());
 
             world
-                .play_with(agent, asked("CALL note {} REPEAT SECRETS"))
+                .run_scene_with(agent, asked("CALL note {} REPEAT SECRETS"))
                 .await;
 
             assert_eq!(world.harm(&log).await, [""; 0], "a guardrail that {name}");
@@ -267,7 +267,7 @@ async fn a_failed_tool_reveals_details_only_to_operators() {
                     ..asked(&world.named(order))
                 };
 
-                world.play(scene).await;
+                world.run_scene(scene).await;
 
                 assert_eq!(world.harm(&log).await, [""; 0], "a tool that {name}, {how}");
                 assert!(world.is_over().await);
@@ -284,7 +284,7 @@ async fn data_withheld_by_hints_is_not_shown_to_a_model() {
         for of in OF {
             let world = World::new().await;
 
-            world.play(hinted(of, Some(&hints()))).await;
+            world.run_scene(hinted(of, Some(&hints()))).await;
 
             assert_eq!(world.harm(&log).await, [""; 0], "{name}, of {of}");
         }
@@ -296,7 +296,7 @@ async fn without_hints_a_model_is_shown_everything_and_repeats_it() {
     for of in ["the breadcrumb", "the trigger"] {
         let world = World::new().await;
 
-        world.play(hinted(of, None)).await;
+        world.run_scene(hinted(of, None)).await;
 
         let answer = world.all("agent.response.v1").await.remove(0);
         let said = answer.context.text("message").unwrap();

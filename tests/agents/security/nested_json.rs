@@ -39,7 +39,7 @@ async fn a_model_that_writes_nested_json_text_calls_no_tool_and_writes_no_breadc
         ] {
             let world = World::new().await;
 
-            world.play(asked(&order)).await;
+            world.run_scene(asked(&order)).await;
 
             let order: String = order.chars().take(120).collect();
             assert_eq!(world.harm(&log).await, [""; 0], "{order}");

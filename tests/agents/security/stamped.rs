@@ -252,7 +252,7 @@ async fn an_agent_writes_in_its_own_name_only() {
                 ..Scene::default()
             };
 
-            world.play(scene).await;
+            world.run_scene(scene).await;
 
             assert_eq!(world.harm(&log).await, [""; 0], "{name}");
             let trigger = world.all("question.v1").await.remove(0);
@@ -274,7 +274,7 @@ async fn an_agent_cannot_set_the_reserved_tags_of_its_breadcrumbs() {
     let trigger = trigger.context(json!({"q": format!("WRITE {new}")}));
 
     world
-        .play(Scene {
+        .run_scene(Scene {
             trigger,
             ..Scene::default()
         })
@@ -296,7 +296,7 @@ async fn the_text_of_a_tool_or_another_agent_is_not_an_action() {
             more,
             ..Scene::default()
         };
-        world.play(scene).await;
+        world.run_scene(scene).await;
         let notes = world.all("note.v1").await;
         notes.iter().filter(|note| note.title == "mine").count()
     };

@@ -220,13 +220,13 @@ impl World {
     }
 
     /// Plays a scene until the agent's run has ended.
-    pub(crate) async fn play(&self, scene: Scene) {
+    pub(crate) async fn run_scene(&self, scene: Scene) {
         let agent = self.agent(&self.tools(&scene.spoken), &scene.more);
-        self.play_with(agent, scene).await;
+        self.run_scene_with(agent, scene).await;
     }
 
     /// Plays a scene with another agent.
-    pub(crate) async fn play_with(&self, agent: AgentExecutor, scene: Scene) {
+    pub(crate) async fn run_scene_with(&self, agent: AgentExecutor, scene: Scene) {
         for new in scene.there {
             self.put(new).await;
         }

@@ -1,6 +1,6 @@
 //! Conditions that a killed run must satisfy.
 
-use crate::agent::Way;
+use crate::agent::ToolMode;
 use crate::agent::lives::{Lived, open, wait_for};
 use crate::agent::note::Note;
 use crate::agent::worker::{AGAIN, DONE, SERVED, TOOLS, UNKNOWN};
@@ -13,15 +13,15 @@ use universal_executor::{BreadcrumbStoreExt as _, RunLedger as _, SqliteStore};
 const TURNS: usize = 2;
 
 /// Returns all violated conditions of a run.
-pub(crate) fn problems(run: &Lived, way: Way) -> Vec<String> {
-    let seen = Seen::of(run, way);
+pub(crate) fn problems(run: &Lived, tool_mode: ToolMode) -> Vec<String> {
+    let seen = Seen::of(run, tool_mode);
     let mut problems = seen.problems.clone();
-    problems.extend(in_store(run, way, &seen));
+    problems.extend(in_store(run, tool_mode, &seen));
     problems.extend(calls(run, &seen));
     let is_told = |note: &&Note| !matches!(note, Note::Passed { .. });
     let notes: Vec<_> = run.notes.iter().filter(is_told).collect();
     let deaths = &run.deaths;
-    let place = |problem| format!("{way:?}, killed at {deaths:?}: {problem}; {notes:?}");
+    let place = |problem| format!("{tool_mode:?}, killed at {deaths:?}: {problem}; {notes:?}");
     problems.into_iter().map(place).collect()
 }
 
@@ -40,7 +40,7 @@ struct Seen<'r> {
 }
 
 impl<'r> Seen<'r> {
-    fn of(run: &'r Lived, way: Way) -> Self {
+    fn of(run: &'r Lived, tool_mode: ToolMode) -> Self {
         let mut seen = Self::default();
         for note in &run.notes {
             match note {
@@ -64,7 +64,7 @@ impl<'r> Seen<'r> {
                 Note::Passed { .. } => {}
             }
             // A commit can wake another run that continues before the committing worker knows that its data is saved.
-            if way == Way::Breadcrumbs {
+            if tool_mode == ToolMode::Breadcrumbs {
                 seen.unkept.clear();
             }
         }
@@ -87,7 +87,7 @@ impl<'r> Seen<'r> {
 }
 
 /// Checks the store: one answer with the last text of the model, only expected dead letters, and no open run.
-fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
+fn in_store(run: &Lived, tool_mode: ToolMode, seen: &Seen<'_>) -> Vec<String> {
     let said = seen.said.unwrap_or_default();
     wait_for(async {
         let store = open(&run.folder, 0).await;
@@ -109,14 +109,14 @@ fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
         let letters = letters.iter().map(|letter| letter.context.text("executor"));
         let letters: Vec<_> = letters.collect();
         // A request with an unknown outcome is a failed run. A call within the agent's run has no separate run.
-        let expected = match way {
-            Way::InProcess | Way::Approval => 0,
-            Way::Breadcrumbs => said.matches(UNKNOWN).count(),
+        let expected = match tool_mode {
+            ToolMode::InProcess | ToolMode::Approval => 0,
+            ToolMode::Breadcrumbs => said.matches(UNKNOWN).count(),
         };
         if letters != vec![Some(SERVED); expected] {
             problems.push(format!("there are dead letters of {letters:?}"));
         }
-        problems.extend(asked_of_others(&store, way).await);
+        problems.extend(asked_of_others(&store, tool_mode).await);
         let runs = store.runs(&RunFilter::all()).await.unwrap();
         if !runs.iter().all(|run| run.state.is_over()) {
             problems.push(format!("runs are still open: {runs:?}"));
@@ -127,11 +127,11 @@ fn in_store(run: &Lived, way: Way, seen: &Seen<'_>) -> Vec<String> {
 }
 
 /// Checks that each request to others exists once and has one answer.
-async fn asked_of_others(store: &SqliteStore, way: Way) -> Vec<String> {
-    let (calls, questions) = match way {
-        Way::InProcess => (0, 0),
-        Way::Breadcrumbs => (TOOLS.len(), 0),
-        Way::Approval => (0, 1),
+async fn asked_of_others(store: &SqliteStore, tool_mode: ToolMode) -> Vec<String> {
+    let (calls, questions) = match tool_mode {
+        ToolMode::InProcess => (0, 0),
+        ToolMode::Breadcrumbs => (TOOLS.len(), 0),
+        ToolMode::Approval => (0, 1),
     };
     let mut problems = Vec::new();
     for (schema, expected) in [

@@ -2,7 +2,7 @@
 
 use crate::agent::WORKER;
 use crate::agent::note::{Note, Notes};
-use crate::agent::{Way, database};
+use crate::agent::{ToolMode, database};
 use crate::child::run_alone;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -30,7 +30,7 @@ pub(crate) struct Life {
     pub(crate) folder: PathBuf,
     /// Number of earlier lives.
     pub(crate) number: u32,
-    pub(crate) way: Way,
+    pub(crate) tool_mode: ToolMode,
     /// The point at which the process is killed, or `None` to let it finish.
     pub(crate) death: Option<String>,
 }
@@ -82,7 +82,7 @@ impl Lived {
 
 /// Asks the question, and starts one worker after another until one finishes. Each of the first workers is killed at its point
 /// in `deaths`.
-pub(crate) fn live(folder: &Path, way: Way, deaths: &[String]) -> Lived {
+pub(crate) fn live(folder: &Path, tool_mode: ToolMode, deaths: &[String]) -> Lived {
     fs::create_dir_all(folder).unwrap();
     wait_for(async {
         let store = open(folder, 0).await;
@@ -99,7 +99,7 @@ pub(crate) fn live(folder: &Path, way: Way, deaths: &[String]) -> Lived {
         let is_killed = is_killed(&Life {
             folder: folder.to_owned(),
             number: u32::try_from(number).unwrap(),
-            way,
+            tool_mode,
             death,
         });
         if !is_killed {

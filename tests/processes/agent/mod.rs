@@ -22,7 +22,7 @@ use std::thread;
 
 /// The way in which the agent calls its tools.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-enum Way {
+enum ToolMode {
     /// Within the agent's process.
     InProcess,
     /// By requests that a dispatcher serves in separate runs.
@@ -38,29 +38,29 @@ const AT_ONCE: usize = 2;
 
 #[test]
 fn an_agent_killed_at_any_step_answers_once_and_repeats_no_saved_step() {
-    all_points(Way::InProcess, None, 37);
+    all_points(ToolMode::InProcess, None, 37);
 }
 
 #[test]
 fn an_agent_that_was_killed_amid_its_tools_may_be_killed_again_at_any_step() {
     // At this point, one result is saved, and two tools are running.
-    all_points(Way::InProcess, Some("save 2 after"), 10);
+    all_points(ToolMode::InProcess, Some("save 2 after"), 10);
 }
 
 #[test]
 fn tools_called_over_breadcrumbs_survive_each_kill_like_in_process_tools() {
-    all_points(Way::Breadcrumbs, None, 50);
+    all_points(ToolMode::Breadcrumbs, None, 50);
 }
 
 #[test]
 fn requests_that_were_written_when_the_agent_was_killed_survive_another_kill() {
     // At this point, all requests are written, and none is served.
-    all_points(Way::Breadcrumbs, Some("commit 1 after"), 40);
+    all_points(ToolMode::Breadcrumbs, Some("commit 1 after"), 40);
 }
 
 #[test]
 fn a_call_that_a_person_agreed_to_is_made_at_most_once_whenever_the_agent_is_killed() {
-    all_points(Way::Approval, None, 45);
+    all_points(ToolMode::Approval, None, 45);
 }
 
 /// The worker process that [`live`] starts and kills. It does nothing without its environment variable.
@@ -74,25 +74,25 @@ async fn worker_that_is_killed() {
 
 /// Runs the agent once, with at most one kill at `first`, and then once for each later point. Fails if there are fewer than `least`
 /// points.
-fn all_points(way: Way, first: Option<&str>, least: usize) {
-    let folder = Folder::new(way, first);
+fn all_points(tool_mode: ToolMode, first: Option<&str>, least: usize) {
+    let folder = Folder::new(tool_mode, first);
     let first: Vec<_> = first.into_iter().map(str::to_owned).collect();
-    let whole = live(&folder.0.join("whole"), way, &first);
+    let whole = live(&folder.0.join("whole"), tool_mode, &first);
     assert_eq!(whole.kills, first.len(), "{first:?}");
     let points = whole.points();
 
-    let mut runs = killed_at_each(&first, &points, way, &folder.0);
+    let mut runs = killed_at_each(&first, &points, tool_mode, &folder.0);
     let were_killed = |run: &&Lived| run.kills > first.len();
     let killed = runs.iter().filter(were_killed).count();
     runs.push(whole);
 
     let problems: Vec<_> = runs
         .iter()
-        .flat_map(|run| check::problems(run, way))
+        .flat_map(|run| check::problems(run, tool_mode))
         .collect();
     let total = |count: fn(&Lived) -> usize| runs.iter().map(count).sum::<usize>();
     say(&format!(
-        "{way:?} {first:?}: {} points, {killed} of them met first, {} kills, {} processes, {} requests to the model, {} calls",
+        "{tool_mode:?} {first:?}: {} points, {killed} of them met first, {} kills, {} processes, {} requests to the model, {} calls",
         points.len(),
         total(|run| run.kills),
         total(|run| run.kills + 1),
@@ -106,7 +106,12 @@ fn all_points(way: Way, first: Option<&str>, least: usize) {
 }
 
 /// Runs the agent once for each point, with several runs in parallel.
-fn killed_at_each(first: &[String], points: &[String], way: Way, folder: &Path) -> Vec<Lived> {
+fn killed_at_each(
+    first: &[String],
+    points: &[String],
+    tool_mode: ToolMode,
+    folder: &Path,
+) -> Vec<Lived> {
     let next = AtomicUsize::new(0);
     let runs = Mutex::new(Vec::new());
     let work = || {
@@ -118,7 +123,7 @@ fn killed_at_each(first: &[String], points: &[String], way: Way, folder: &Path) 
             if deaths.len() < 2 {
                 deaths.extend(points.iter().cycle().nth(place * 7 + 3).cloned());
             }
-            let run = live(&folder.join(place.to_string()), way, &deaths);
+            let run = live(&folder.join(place.to_string()), tool_mode, &deaths);
             runs.lock().unwrap().push(run);
         }
     };
@@ -134,10 +139,10 @@ fn killed_at_each(first: &[String], points: &[String], way: Way, folder: &Path) 
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new(way: Way, first: Option<&str>) -> Self {
+    fn new(tool_mode: ToolMode, first: Option<&str>) -> Self {
         let place = first.unwrap_or("any").replace(' ', "-");
         let process = std::process::id();
-        let name = format!("universal-executor-kill-{way:?}-{place}-{process}");
+        let name = format!("universal-executor-kill-{tool_mode:?}-{place}-{process}");
         let folder = env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
         Self(folder)

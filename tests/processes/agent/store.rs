@@ -1,6 +1,6 @@
 //! A store wrapper that stops its process at a planned call, where the parent process kills it.
 
-use crate::agent::Way;
+use crate::agent::ToolMode;
 use crate::agent::points::Points;
 use crate::agent::worker::AGENT;
 use futures::FutureExt as _;
@@ -21,7 +21,7 @@ use universal_executor::{
 pub(crate) struct Doomed {
     pub(crate) store: SqliteStore,
     pub(crate) points: Arc<Points>,
-    pub(crate) way: Way,
+    pub(crate) tool_mode: ToolMode,
 }
 
 impl Doomed {
@@ -48,7 +48,7 @@ impl Doomed {
     /// Returns the results that a call of the agent's run saves: all ended turns, and all tools that do not answer by breadcrumbs.
     fn kept_by_agent(&self) -> BTreeSet<String> {
         let mut ended = self.points.ended();
-        if self.way == Way::Breadcrumbs {
+        if self.tool_mode == ToolMode::Breadcrumbs {
             ended.retain(|what| what.starts_with("turn"));
         }
         ended

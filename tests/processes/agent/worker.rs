@@ -1,6 +1,6 @@
 //! The process that is killed: a runtime over one store, with an agent and its three tools.
 
-use crate::agent::Way;
+use crate::agent::ToolMode;
 use crate::agent::lives::{ASKED, Life, open, say};
 use crate::agent::note::Note;
 use crate::agent::points::Points;
@@ -44,11 +44,11 @@ pub(crate) async fn work(life: Life) {
     let doomed = Arc::new(Doomed {
         store: store.clone(),
         points: Arc::clone(&points),
-        way: life.way,
+        tool_mode: life.tool_mode,
     });
     let runtime = Runtime::builder(store.events_of("worker"))
         .start_at(StartAt::Beginning)
-        .executors(executors(&doomed, &points, life.way))
+        .executors(executors(&doomed, &points, life.tool_mode))
         .build()
         .unwrap();
 
@@ -65,7 +65,7 @@ pub(crate) async fn work(life: Life) {
 fn executors(
     store: &Arc<Doomed>,
     points: &Arc<Points>,
-    way: Way,
+    tool_mode: ToolMode,
 ) -> Vec<Arc<dyn UniversalExecutor>> {
     let tools = [
         tool(AGAIN, None, points).idempotent(),
@@ -75,10 +75,10 @@ fn executors(
     let tools = tools
         .into_iter()
         .fold(ToolRegistry::default(), |all, tool| all.with(tool).unwrap());
-    let (how, approved): (_, &[&str]) = match way {
-        Way::InProcess => ("in_process", &[]),
-        Way::Breadcrumbs => ("breadcrumbs", &[]),
-        Way::Approval => ("in_process", &[MOST]),
+    let (how, approved): (_, &[&str]) = match tool_mode {
+        ToolMode::InProcess => ("in_process", &[]),
+        ToolMode::Breadcrumbs => ("breadcrumbs", &[]),
+        ToolMode::Approval => ("in_process", &[MOST]),
     };
     let definition = json!({
         "agent_id": AGENT, "system_prompt": "Work.", "tools": TOOLS, "tool_calls": how,
@@ -89,7 +89,7 @@ fn executors(
     let model = Arc::new(model(points));
     let agent = AgentExecutor::with_tools(definition, model, Arc::clone(store) as _, &tools);
     let mut all: Vec<Arc<dyn UniversalExecutor>> = vec![Arc::new(agent.unwrap())];
-    if way == Way::Breadcrumbs {
+    if tool_mode == ToolMode::Breadcrumbs {
         let served = ToolDispatcher::new(SERVED, tools, Arc::clone(store) as _);
         all.push(Arc::new(served.unwrap()));
     }

@@ -41,7 +41,7 @@ async fn the_same_agent_offers_the_same_tools_as_root_and_in_a_flow() {
     let asked = world.store.create(asked).await.unwrap();
 
     root.process_event(&Event::created(&asked)).await.unwrap();
-    world.comes_to(json!({})).await;
+    world.result_of(json!({})).await;
 
     let requests = world.model.requests();
     let names = |request: &ChatRequest| -> Vec<String> {
@@ -73,7 +73,7 @@ async fn an_agent_that_uses_another_is_given_one_result_and_has_the_last_word() 
     let definition = flow(&more, json!([{"agent": "writer", "input": "crabs"}]));
     let world = World::new(&definition, ToolRegistry::default(), model);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"], "a shorter text");
     let requests = world.model.requests();
@@ -113,7 +113,7 @@ async fn an_agent_that_delegates_leaves_the_last_word_to_the_specialist() {
     let definition = flow(&more, json!([{"agent": "front", "input": "crabs"}]));
     let world = World::new(&definition, ToolRegistry::default(), model);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"], "They walk sideways.");
     assert_eq!(world.model.requests().len(), 2);
@@ -138,9 +138,9 @@ async fn a_tool_call_of_a_nested_agent_is_reported_before_the_agent_finishes() {
     let definition = flow(&more, json!([{"id": "text", "agent": "writer"}]));
     let world = World::new(&definition, registry([search]), model);
 
-    world.comes_to(json!({"topic": "crabs"})).await;
+    world.result_of(json!({"topic": "crabs"})).await;
 
-    let told = world.told();
+    let told = world.recorded_events();
     let at = |path: &str, is_it: fn(&WorkloadEventKind) -> bool| {
         let found = told
             .iter()
@@ -172,7 +172,7 @@ async fn without_a_return_the_last_agent_has_the_answer_and_with_one_the_value()
 
     for (definition, expected) in [(open, "second"), (closed, "first")] {
         let world = World::new(&definition, ToolRegistry::default(), model());
-        assert_eq!(world.comes_to(json!({})).await["output"], expected);
+        assert_eq!(world.result_of(json!({})).await["output"], expected);
     }
 }
 
@@ -192,7 +192,7 @@ async fn an_input_guardrail_that_denies_prevents_all_model_requests() {
         json!([{"agent": "a"}]),
     ] {
         let world = World::with_services(&flow(&more, steps), &services, Arc::clone(&model));
-        assert_eq!(world.comes_to(json!({})).await["error"]["code"], "denied");
+        assert_eq!(world.result_of(json!({})).await["error"]["code"], "denied");
     }
     assert!(model.requests().is_empty());
 }
@@ -217,7 +217,7 @@ async fn a_guardrail_that_denies_a_call_lets_the_model_see_an_error_result() {
     });
     let world = World::with_services(&flow(&more, json!([{"agent": "a"}])), &services, model);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert!(
         result["output"].as_str().unwrap().starts_with("denied"),
@@ -238,7 +238,7 @@ async fn a_request_to_an_unavailable_model_is_retried_if_the_step_allows_it() {
     );
     let world = World::new(&definition, ToolRegistry::default(), model);
 
-    assert_eq!(world.comes_to(json!({})).await["output"], "here");
+    assert_eq!(world.result_of(json!({})).await["output"], "here");
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn an_agent_writes_only_the_schemas_of_its_permissions() {
             ToolRegistry::default(),
             model,
         );
-        world.comes_to(json!({})).await;
+        world.result_of(json!({})).await;
         assert_eq!(
             world.store.recent("report.v1", 10).await.unwrap().len(),
             expected
@@ -318,7 +318,7 @@ async fn over_the_threshold_the_next_request_is_smaller_and_no_call_is_without_i
         reading(&json!({"method": "truncate", "at_tokens": 400, "keep": 2}));
     let world = World::new(&definition, tools, model);
 
-    assert_eq!(world.comes_to(json!({})).await["output"], "done");
+    assert_eq!(world.result_of(json!({})).await["output"], "done");
 
     let requests = world.model.requests();
     let sizes: Vec<usize> = requests
@@ -333,7 +333,11 @@ async fn over_the_threshold_the_next_request_is_smaller_and_no_call_is_without_i
         requests.iter().all(asked),
         "every request must contain the question"
     );
-    let told: Vec<_> = world.told().iter().filter_map(compacted).collect();
+    let told: Vec<_> = world
+        .recorded_events()
+        .iter()
+        .filter_map(compacted)
+        .collect();
     assert!(
         !told.is_empty() && told.iter().all(|(_, summed_up)| !summed_up),
         "{told:?}"
@@ -347,7 +351,7 @@ async fn hidden_messages_are_summarised_by_the_model_of_the_policy() {
     }));
     let world = World::new(&definition, tools, model);
 
-    world.comes_to(json!({})).await;
+    world.result_of(json!({})).await;
 
     let requests = world.model.requests();
     let sums_up = |request: &&ChatRequest| request.messages[0].text().starts_with("Sum up");
@@ -361,7 +365,7 @@ async fn hidden_messages_are_summarised_by_the_model_of_the_policy() {
     assert!(last.messages.contains(&summary), "{last:?}");
     assert!(
         world
-            .told()
+            .recorded_events()
             .iter()
             .filter_map(compacted)
             .any(|(_, summed_up)| summed_up)
@@ -381,13 +385,13 @@ async fn a_summary_passes_the_guardrails_and_reports_its_cost_but_not_its_conten
         .guardrail(on_output("no-crabs", no_crabs));
     let world = World::with_services(&definition, &services, model);
 
-    world.comes_to(json!({})).await;
+    world.result_of(json!({})).await;
 
     let requests = world.model.requests();
     let shown = shown(requests.last().unwrap());
     assert!(shown.contains("[Animals] were found."), "{shown}");
     assert!(!shown.contains("Crabs were found."), "{shown}");
-    let told = world.told();
+    let told = world.recorded_events();
     let kinds = told.windows(2).map(|pair| (&pair[0].kind, &pair[1].kind));
     let summaries = requests.iter();
     let summaries = summaries.filter(|request| request.messages[0].text().starts_with("Sum up"));

@@ -41,14 +41,14 @@ async fn says(world: &World, asked: &Breadcrumb, name: &str, more: Value) {
 #[tokio::test]
 async fn a_tool_step_asks_only_when_a_rule_of_its_tool_holds() {
     let (small, calls) = paying([over(100)]);
-    let output = small.comes_to(json!({"amount": 100})).await;
+    let output = small.result_of(json!({"amount": 100})).await;
     assert_eq!(output["output"], json!({"amount": 100}));
     assert!(small.store.recent(ASKED, 10).await.unwrap().is_empty());
     assert_eq!(calls.load(Ordering::SeqCst), 1);
 
     for amount in [json!(101), json!("1")] {
         let (large, calls) = paying([over(100)]);
-        large.asks(json!({"amount": amount})).await;
+        large.request(json!({"amount": amount})).await;
         let asked = large.works_until(ASKED, 1).await;
         assert_eq!(asked.context["arguments"], json!({"amount": amount}));
         assert_eq!(calls.load(Ordering::SeqCst), 0);
@@ -63,7 +63,7 @@ async fn a_tool_step_asks_only_when_a_rule_of_its_tool_holds() {
 async fn a_tool_step_needs_an_approval_that_satisfies_every_rule_of_the_tool() {
     let rules = [over(10).by("ann").by("bob"), over(100).by("bob").by("eve")];
     let (world, calls) = paying(rules);
-    world.asks(json!({"amount": 500})).await;
+    world.request(json!({"amount": 500})).await;
     let asked = world.works_until(ASKED, 1).await;
 
     for (number, name) in ["ann", "eve", "zoe"].into_iter().enumerate() {
@@ -82,7 +82,7 @@ async fn a_tool_step_needs_an_approval_that_satisfies_every_rule_of_the_tool() {
 #[tokio::test(start_paused = true)]
 async fn the_question_of_a_tool_step_is_open_for_the_time_of_the_rule() {
     let (world, calls) = paying([Approval::always().expires_in(60 * SECOND)]);
-    world.asks(json!({"amount": 1})).await;
+    world.request(json!({"amount": 1})).await;
     let runtime = Runtime::builder(world.store.events())
         .start_at(StartAt::Beginning)
         .executor(world.executor.clone())
@@ -103,7 +103,7 @@ async fn the_question_of_a_tool_step_is_open_for_the_time_of_the_rule() {
 #[tokio::test]
 async fn a_person_changes_the_input_of_a_tool_step() {
     let (world, calls) = paying([over(100).by("ann"), over(1_000).by("bob")]);
-    world.asks(json!({"amount": 500})).await;
+    world.request(json!({"amount": 500})).await;
     let asked = world.works_until(ASKED, 1).await;
 
     let large = json!({"approved": true, "arguments": {"amount": 5_000}});
@@ -137,7 +137,7 @@ async fn a_question_that_a_step_asks_again_can_be_answered_if_a_guardrail_restor
         .guardrail(restores);
     let world = World::with_services(&definition, &services, Arc::new(no_model()));
     let (log, _guard) = Log::capture(Level::WARN, FmtSpan::NONE);
-    world.asks(json!({"amount": 500})).await;
+    world.request(json!({"amount": 500})).await;
     let asked = world.works_until(ASKED, 1).await;
 
     let changed = json!({"approved": true, "arguments": {"amount": 61}});
@@ -166,7 +166,7 @@ async fn changed_input_that_hints_exclude_fails_the_step() {
     let definition = NewBreadcrumb::new("schema.def.v1").tag("defines:human.response.v1");
     let definition = definition.context(hints);
     world.store.create(definition).await.unwrap();
-    world.asks(json!({"amount": 5})).await;
+    world.request(json!({"amount": 5})).await;
     let asked = world.works_until(ASKED, 1).await;
 
     let changed = json!({"approved": true, "arguments": {"amount": 4}});

@@ -18,7 +18,7 @@ fn results(request: &ChatRequest) -> Vec<String> {
 
 /// Returns the result of a run that ends within a few attempts.
 async fn ends(world: &World) -> Value {
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let event = Event::created(&request);
     for _ in 0..12 {
         let outcome = world.executor.process_event(&event).await;
@@ -140,7 +140,7 @@ async fn an_asked_agent_that_does_not_end_does_not_keep_an_attempt_with_an_error
     // The first commit saves the definition, and the second one requests the tool.
     let fails = (Operation::Commit, 2..=2);
     let world = failing(&definition, (tools, model), fails, &Arc::default());
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let event = Event::created(&request);
 
     let first = tokio::time::timeout(120 * SECOND, world.executor.process_event(&event)).await;
@@ -178,7 +178,7 @@ async fn refused(
         model,
         events: Arc::default(),
     };
-    world.comes_to(json!({})).await
+    world.result_of(json!({})).await
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn a_context_withheld_from_an_agent_fails_its_step() {
     let hints = hints.llm_hints(json!({"mode": "no such mode"}));
     world.store.create(hints).await.unwrap();
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"]["code"], "withheld", "{result}");
     assert_eq!(world.model.requests().len(), 0);

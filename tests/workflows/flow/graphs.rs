@@ -68,7 +68,7 @@ async fn run(nodes: Arc<Vec<Node>>, order: Vec<usize>) -> Vec<(usize, &'static s
         }
     });
     let world = World::new(&definition, registry([work]), no_model());
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
     assert_eq!(result["status"], "success", "{result}");
     noted.lock().unwrap().clone()
 }

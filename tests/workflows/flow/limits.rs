@@ -64,7 +64,7 @@ async fn a_long_row_of_steps_that_do_nothing_is_cancelled_by_an_order() {
         ToolRegistry::default(),
         no_model(),
     );
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
 
     let event = Event::created(&request);
     let cancels = async {
@@ -123,7 +123,7 @@ async fn the_step_that_exceeds_the_state_size_limit_fails_and_the_flow_continues
     ]);
     let world = readers(steps);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     let output = &result["output"];
     assert_eq!(
@@ -143,7 +143,7 @@ async fn an_agent_whose_own_conversation_is_too_large_fails_its_step_with_the_sa
         {"try": [{"agent": "reader", "input": "talks much"}], "on_failure": [{"return": "${error}"}]},
     ]));
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"]["code"], "too_large", "{result}");
 }
@@ -157,7 +157,7 @@ async fn a_run_with_too_large_variables_fails_with_a_size_error() {
     let world = readers(steps);
 
     let result = world
-        .comes_to(json!({"large": "x".repeat(200 << 10)}))
+        .result_of(json!({"large": "x".repeat(200 << 10)}))
         .await;
 
     assert_eq!(result["error"]["code"], "too_large", "{result}");
@@ -186,7 +186,7 @@ async fn an_answer_of_an_asked_agent_that_nests_deep_is_not_the_end_of_the_run()
         let steps = json!([{"agent": "writer"}]);
         let world = World::new(&flow(&more, steps), ToolRegistry::default(), model);
 
-        let result = world.comes_to(json!({})).await;
+        let result = world.result_of(json!({})).await;
 
         assert_eq!(result["output"], "ok", "{depth} {result}");
     }
@@ -213,7 +213,7 @@ async fn an_agent_message_nested_too_deeply_fails_its_step_and_not_the_run() {
             json!([{"try": [{"agent": "reader"}], "on_failure": [{"return": "${error.code}"}]}]);
         let world = World::new(&flow(&more, steps), registry([look]), model);
 
-        let result = world.comes_to(json!({})).await;
+        let result = world.result_of(json!({})).await;
 
         let output = &result["output"];
         assert!(output == "ok" || output == "too_large", "{depth} {result}");
@@ -245,7 +245,7 @@ async fn a_paused_run_without_free_space_reports_the_error_to_its_flow() {
     steps.push(json!({"try": [{"tool": "small"}], "on_failure": [{"return": "${error.code}"}]}));
     let definition = flow(&json!({"tools": {"page": {}, "small": {}}}), json!(steps));
     let world = World::new(&definition, registry([page, small]), no_model());
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let pause = Control::Pause.of(request.id);
     paused.set((world.store.clone(), pause)).unwrap();
 
@@ -284,7 +284,7 @@ async fn a_paused_run_ends_even_if_its_result_is_too_large_to_save() {
     limits.value_bytes = 1 << 20;
     let services = Services::new().tools(registry([page])).limits(limits);
     let world = World::with_services(&definition, &services, Arc::new(no_model()));
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let pause = Control::Pause.of(request.id);
     paused.set((world.store.clone(), pause)).unwrap();
 

@@ -43,7 +43,7 @@ fn beside(branches: &Value) -> Value {
 
 /// Returns the outcome of a run whose workers are each lost after a minute, and the number of workers.
 async fn outlives(world: &World) -> (Outcome, usize) {
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let event = Event::created(&request);
     for workers in 1..60 {
         let worker = world.executor.process_event(&event);
@@ -164,7 +164,7 @@ pub(super) fn failing(
 
 /// Returns the result of a run whose first attempt ends with a store error.
 async fn fails_and_goes_on(world: &World) -> Value {
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let event = Event::created(&request);
     let first = tokio::time::timeout(120 * SECOND, world.executor.process_event(&event)).await;
     assert!(
@@ -255,7 +255,7 @@ async fn an_agent_calls_a_tool_only_after_the_call_is_saved_despite_failed_saves
     // The second save records the call, and the third one repeats the second.
     let world = failing(&definition, parts, (Operation::Save, 2..=3), &saved);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"], json!(["2", 1]), "{result}");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -322,7 +322,7 @@ fn in_time(steps: Value, tool: JsonTool, seconds: u32) -> World {
 
 /// Returns the result of a run that yields to further attempts.
 async fn goes_on_to_its_end(world: &World) -> Value {
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let ended = goes_on(&world.executor, &Event::created(&request)).await;
     assert!(matches!(ended, Ok(Outcome::Responded { .. })), "{ended:?}");
     world.result().await
@@ -369,7 +369,7 @@ async fn a_step_that_takes_long_does_not_keep_the_other_branches_from_going_on_a
         _ => Some(3 * SECOND),
     });
     let world = in_time(branches, tool.idempotent(), 3_600);
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let event = Event::created(&request);
     let lost = tokio::time::timeout(SECOND, world.executor.process_event(&event)).await;
     assert!(lost.is_err(), "{lost:?}");

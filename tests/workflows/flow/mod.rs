@@ -90,7 +90,7 @@ impl World {
     }
 
     /// Writes a request for a run.
-    async fn asks(&self, input: Value) -> Arc<Breadcrumb> {
+    async fn request(&self, input: Value) -> Arc<Breadcrumb> {
         let request = json!({"workflow": ID, "input": input});
         let request = NewBreadcrumb::new(WorkloadExecutor::REQUEST).context(request);
         self.store.create(request.tag("request:q-1")).await.unwrap()
@@ -111,8 +111,8 @@ impl World {
     }
 
     /// Returns the result of a run that waits for no one.
-    async fn comes_to(&self, input: Value) -> Value {
-        let request = self.asks(input).await;
+    async fn result_of(&self, input: Value) -> Value {
+        let request = self.request(input).await;
         let outcome = self.executor.process_event(&Event::created(&request)).await;
         assert!(
             matches!(outcome, Ok(Outcome::Responded { .. })),
@@ -150,18 +150,19 @@ impl World {
         self.store.latest(schema).await.unwrap().unwrap()
     }
 
-    fn told(&self) -> Vec<WorkloadEvent> {
+    fn recorded_events(&self) -> Vec<WorkloadEvent> {
         self.events.lock().unwrap().clone()
     }
 
     /// Returns the step events of the flow.
-    fn flow_told(&self) -> Vec<(String, FlowEventKind)> {
-        let told = self.told().into_iter();
-        told.filter_map(|event| match event.kind {
-            WorkloadEventKind::Step(kind) => Some((event.path.to_string(), kind)),
-            _ => None,
-        })
-        .collect()
+    fn flow_events(&self) -> Vec<(String, FlowEventKind)> {
+        let events = self.recorded_events().into_iter();
+        events
+            .filter_map(|event| match event.kind {
+                WorkloadEventKind::Step(kind) => Some((event.path.to_string(), kind)),
+                _ => None,
+            })
+            .collect()
     }
 }
 
@@ -209,7 +210,7 @@ async fn with_turns_of_others(world: &World) -> (Value, usize) {
         turns
     };
     let work = async {
-        let result = world.comes_to(json!({})).await;
+        let result = world.result_of(json!({})).await;
         is_done.set(true);
         result
     };

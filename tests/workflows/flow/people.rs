@@ -34,7 +34,7 @@ async fn a_run_whose_process_restarts_between_ask_and_answer_completes_with_the_
         ]),
     );
     let world = World::new(&definition, registry([before]), no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
 
     let asked = world.works_until(ASKED, 1).await;
     answer(&world, &asked, json!({"answer": "yes"})).await;
@@ -59,7 +59,7 @@ async fn a_question_contains_its_permitted_answerers_and_its_answer_schema() {
         json!([{"ask": "Go on?", "of": ["ann"], "output": "decision"}, {"ask": "And now?"}]),
     );
     let world = World::new(&definition, ToolRegistry::default(), no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
 
     let bounded = world.works_until(ASKED, 1).await;
     answer(&world, &bounded, json!({"answer": "yes"})).await;
@@ -75,7 +75,7 @@ async fn a_question_contains_its_permitted_answerers_and_its_answer_schema() {
 async fn an_answer_of_an_unlisted_person_is_ignored() {
     let definition = flow(&json!({}), json!([{"ask": "Go on?", "of": ["bob"]}]));
     let world = World::new(&definition, ToolRegistry::default(), no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
 
     let asked = world.works_until(ASKED, 1).await;
     answer(&world, &asked, json!({"answer": "ann says yes"})).await;
@@ -111,7 +111,7 @@ async fn an_agent_that_asks_a_person_suspends_its_step_and_continues_from_there(
         json!([{"parallel": [{"agent": "painter"}, {"ask": "And the size?"}]}]),
     );
     let world = World::new(&definition, registry([ask]), model);
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
 
     world.works_until(ASKED, 2).await;
     for asked in world.store.recent(ASKED, 10).await.unwrap() {
@@ -160,7 +160,7 @@ async fn an_agent_asked_by_another_may_ask_a_person() {
         registry([ask]),
         model,
     );
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
 
     let asked = world.works_until(ASKED, 1).await;
     answer(&world, &asked, json!({"answer": "red"})).await;
@@ -179,7 +179,7 @@ async fn a_tool_that_needs_approval_is_called_once_if_approved_and_never_if_reje
             json!([{"tool": "pay", "input": {"amount": 3}}]),
         );
         let world = World::new(&definition, registry([pay.at_most_once()]), no_model());
-        world.asks(json!({})).await;
+        world.request(json!({})).await;
 
         let asked = world.works_until(ASKED, 1).await;
         answer(&world, &asked, json!({"approved": approved})).await;
@@ -205,7 +205,7 @@ async fn a_wait_ignores_earlier_and_non_matching_breadcrumbs() {
     let paid =
         |order: u32| NewBreadcrumb::new("paid.v1").context(json!({"order": order, "by": "ann"}));
     world.store.create(paid(7)).await.unwrap();
-    world.asks(json!({"order": 7})).await;
+    world.request(json!({"order": 7})).await;
 
     world.works_until("ready.v1", 1).await;
     world.store.create(paid(8)).await.unwrap();
@@ -221,7 +221,7 @@ async fn a_wait_ignores_earlier_and_non_matching_breadcrumbs() {
 async fn a_run_that_waits_is_cancelled_by_an_order() {
     let definition = flow(&json!({}), json!([{"ask": "Go on?"}]));
     let world = World::new(&definition, ToolRegistry::default(), no_model());
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
 
     world.works_until(ASKED, 1).await;
     world.orders(Control::Cancel, &request).await;
@@ -251,7 +251,7 @@ async fn a_cancel_order_cancels_a_running_run_and_stops_its_tool() {
         registry([slow]),
         no_model(),
     );
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
 
     let cancelled = async {
         begun.notified().await;
@@ -321,7 +321,7 @@ async fn a_run_that_is_cancelled_before_it_begins_does_nothing() {
     let (work, calls) = tool("work", |_, _| Ok(json!("done")));
     let definition = flow(&json!({"tools": {"work": {}}}), json!([{"tool": "work"}]));
     let world = World::new(&definition, registry([work]), no_model());
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     world.orders(Control::Cancel, &request).await;
 
     let result = world.works_until(RESULT, 1).await;
@@ -348,7 +348,7 @@ fn fails_once(seconds: u32) -> (World, Arc<AtomicUsize>) {
 #[tokio::test(start_paused = true)]
 async fn no_attempt_is_made_after_a_cancel_that_came_while_it_was_waited_for() {
     let (world, calls) = fails_once(4);
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
 
     let event = Event::created(&request);
     let cancelled = async {
@@ -375,7 +375,7 @@ async fn works_for(world: &World, time: Duration) {
 #[tokio::test(start_paused = true)]
 async fn a_run_paused_before_a_retry_makes_the_retry_after_it_resumes() {
     let (world, calls) = fails_once(60);
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
 
     works_for(&world, SECOND).await;
     world.orders(Control::Pause, &request).await;
@@ -401,7 +401,7 @@ async fn an_at_most_once_remote_tool_is_requested_once_even_without_a_response()
             json!([{"tool": "far", "input": {}, "retry": 3, "timeout_seconds": 60}]),
         );
         let world = World::new(&definition, tools, no_model());
-        world.asks(json!({})).await;
+        world.request(json!({})).await;
 
         works_for(&world, 600 * SECOND).await;
 
@@ -422,7 +422,7 @@ async fn a_paused_run_starts_no_step_until_it_resumes_and_accepts_answers() {
         json!([{"ask": "Go on?"}, {"tool": "after"}]),
     );
     let world = World::new(&definition, registry([after]), no_model());
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
 
     let asked = world.works_until(ASKED, 1).await;
     world.orders(Control::Pause, &request).await;
@@ -448,7 +448,7 @@ async fn a_tool_that_is_served_elsewhere_is_asked_by_a_breadcrumb() {
         json!([{"tool": "far", "input": {"n": 1}}]),
     );
     let world = World::new(&definition, tools, no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
 
     let asked = world.works_until("tool.request.v1", 1).await;
     let id = asked.context.text("requestId").unwrap();
@@ -472,7 +472,7 @@ async fn a_response_of_an_executor_to_something_else_is_not_the_result_of_a_step
         json!([{"tool": "far", "input": {}}]),
     );
     let world = World::new(&definition, tools, no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     let asked = world.works_until("tool.request.v1", 1).await;
     let id = asked.context.text("requestId").unwrap().to_owned();
     let says = move |output: &str| {
@@ -506,7 +506,7 @@ async fn an_answer_to_a_question_that_was_changed_does_not_count() {
         json!([{"try": [{"ask": "Go on?", "timeout_seconds": 60}], "on_failure": [{"return": "${error.code}"}]}]),
     );
     let world = World::new(&definition, ToolRegistry::default(), no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     works_for(&world, SECOND).await;
     let asked = world.store.latest(ASKED).await.unwrap().unwrap();
 
@@ -529,7 +529,7 @@ async fn a_question_that_times_out_fails_its_step() {
         json!([{"try": [{"ask": "Go on?", "timeout_seconds": 60}], "on_failure": [{"return": "${error.code}"}]}]),
     );
     let world = World::new(&definition, ToolRegistry::default(), no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     let runtime = Runtime::builder(world.store.events())
         .start_at(StartAt::Beginning)
         .executor(world.executor.clone())

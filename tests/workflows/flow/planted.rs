@@ -169,7 +169,7 @@ async fn a_tool_of_a_step_writes_no_requests_and_answers_in_the_name_of_the_work
         );
         let world = World::new(&definition, tools, no_model());
 
-        let result = world.comes_to(json!({"schema": schema})).await;
+        let result = world.result_of(json!({"schema": schema})).await;
 
         let is_allowed = schema == "note.v1";
         let output = result["output"].as_str().unwrap_or_default();

@@ -22,7 +22,7 @@ fn stuck_once(name: &str) -> (JsonTool, Arc<AtomicUsize>) {
 
 /// Processes a request with a worker that is lost. Another worker continues after the lease has expired.
 async fn dies_and_is_followed(world: &World) -> Value {
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let event = Event::created(&request);
     let first = world.executor.process_event(&event);
     assert!(tokio::time::timeout(10 * SECOND, first).await.is_err());
@@ -174,7 +174,7 @@ const KEPT: &str = "workflow.kept.v1";
 /// Creates a world whose run waits for an answer, and then replaces the definition.
 async fn replaced(definition: &Value, by: &Value) -> World {
     let world = World::new(definition, ToolRegistry::default(), no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     world.works_until("human.request.v1", 1).await;
     world.with_definition(by)
 }
@@ -198,7 +198,7 @@ async fn a_run_continues_with_its_first_definition_and_a_new_run_uses_the_new_on
     let world = replaced(&old, &new).await;
 
     let first = answered(&world).await;
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     let second = world.works_until(RESULT, 2).await;
 
     assert_eq!(first.context["output"], "old: yes");
@@ -211,7 +211,7 @@ async fn a_definition_is_stored_once_for_any_number_of_runs() {
     let world = World::new(&definition, ToolRegistry::default(), no_model());
     let again = executor(&definition, &Services::new(), Arc::new(world.store.clone()));
     for executor in [&*world.executor, &*world.executor, &again] {
-        let request = world.asks(json!({})).await;
+        let request = world.request(json!({})).await;
         executor
             .process_event(&Event::created(&request))
             .await
@@ -236,7 +236,7 @@ async fn forged_definitions_however_many_neither_stand_for_the_real_one_nor_hide
     };
     let world = World::new(&old, ToolRegistry::default(), no_model());
     world.store.create(forge()).await.unwrap();
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     world.works_until("human.request.v1", 1).await;
     for _ in 0..100 {
         world.store.create(forge()).await.unwrap();
@@ -282,7 +282,7 @@ async fn a_run_does_not_continue_with_an_unregistered_tool() {
         json!([{"tool": "before"}, {"ask": "Go on?"}]),
     );
     let world = World::new(&old, registry([before]), no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     world.works_until("human.request.v1", 1).await;
     let new = flow(&json!({}), json!([{"return": "new"}]));
     let world = world.with_definition(&new);

@@ -56,7 +56,7 @@ async fn a_retried_agent_continues_its_conversation_and_repeats_no_tool_call() {
     let definition = flow(&more, json!([{"agent": "a", "retry": 2}]));
     let world = World::new(&definition, registry([pay.at_most_once()]), model);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"], "ok");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -85,7 +85,7 @@ async fn a_call_that_was_under_way_when_the_time_was_up_is_made_again_only_if_it
         );
         let world = World::new(&definition, registry([work]), model);
 
-        let result = world.comes_to(json!({})).await;
+        let result = world.result_of(json!({})).await;
 
         let keys = keys.lock().unwrap().clone();
         let said = result["output"].as_str().unwrap();
@@ -133,7 +133,7 @@ async fn a_called_agent_continues_its_conversation_when_the_step_is_retried() {
         let tools = registry([pay.at_most_once(), slow.idempotent()]);
         let world = World::new(&definition, tools, model);
 
-        let result = world.comes_to(json!({})).await;
+        let result = world.result_of(json!({})).await;
 
         assert_eq!(result["output"], "fine");
         assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -158,7 +158,7 @@ async fn an_agent_with_an_invalid_output_answers_again_and_repeats_no_tool_call(
     let definition = flow(&more, json!([{"agent": "a", "retry": 2}]));
     let world = World::new(&definition, registry([pay.at_most_once()]), model);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"], 4, "{result}");
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -195,7 +195,7 @@ async fn a_model_that_is_asked_by_breadcrumbs_is_asked_anew_when_the_step_is_tri
         .build()
         .unwrap();
     let mut events = world.store.events().subscribe(StartAt::Now).await.unwrap();
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
 
     let is_over = async {
         while let Some(Ok(delivery)) = events.next().await
@@ -237,7 +237,7 @@ async fn an_agent_that_failed_during_a_pause_continues_its_conversation() {
         json!({"tools": {"pay": {}}, "agents": {"a": {"instruction": "A", "tools": ["pay"]}}});
     let definition = flow(&more, json!([{"agent": "a", "retry": 2}]));
     let world = World::new(&definition, registry([pay.at_most_once()]), model);
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let pause = Control::Pause.of(request.id);
     paused.set((world.store.clone(), pause)).unwrap();
 

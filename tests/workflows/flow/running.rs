@@ -60,7 +60,7 @@ async fn an_approval_expires_in_time_while_another_step_runs() {
     let running = Runtime::builder(world.store.events()).executor(world.executor.clone());
     let running = running.start().await.unwrap();
     let asked = Instant::now();
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     started.recv().await.unwrap();
 
     written(&world.store, "expired.v1", 1).await;
@@ -184,7 +184,7 @@ async fn a_running_flow_is_cancelled_by_an_order_while_its_worker_drains() {
         .drain_timeout(LONG)
         .build()
         .unwrap();
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
 
     let orders = async {
         // The paused clock moves once the step runs and the drain has started.

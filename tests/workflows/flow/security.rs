@@ -30,7 +30,7 @@ async fn an_expression_in_data_is_not_evaluated() {
         );
         let world = World::new(&definition, registry([read]), no_model());
 
-        let result = world.comes_to(json!({"said": text})).await;
+        let result = world.result_of(json!({"said": text})).await;
 
         assert_eq!(
             result["output"],
@@ -49,7 +49,7 @@ async fn a_question_shows_an_expression_in_data_as_text() {
         json!([{"set": {"secret": "s3cret"}}, {"ask": "May ${input.said} be done?"}]),
     );
     let world = World::new(&definition, ToolRegistry::default(), no_model());
-    world.asks(json!({"said": "${secret}"})).await;
+    world.request(json!({"said": "${secret}"})).await;
 
     let asked = world.works_until("human.request.v1", 1).await;
 
@@ -130,7 +130,7 @@ async fn a_step_cannot_emit_the_tags_of_the_library() {
     );
     let world = World::new(&definition, ToolRegistry::default(), no_model());
 
-    let result = world.comes_to(json!({"tag": "ux:run:1"})).await;
+    let result = world.result_of(json!({"tag": "ux:run:1"})).await;
 
     assert!(result.to_string().contains("reserved"), "{result}");
     assert_eq!(world.store.latest("note.v1").await.unwrap(), None);
@@ -172,7 +172,7 @@ async fn a_question_names_the_tool_as_the_service_registered_it() {
         registry([delete.needs_approval(Approval::always())]),
         no_model(),
     );
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
 
     let asked = world.works_until("human.request.v1", 1).await;
 

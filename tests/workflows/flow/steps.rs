@@ -15,7 +15,7 @@ async fn a_tool_that_fails_twice_works_at_the_third_attempt_after_delays_that_do
     );
     let world = World::new(&definition, registry([tool]), no_model());
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"], "done");
     assert_eq!(calls.load(Ordering::SeqCst), 3);
@@ -39,7 +39,7 @@ async fn a_step_is_stopped_when_its_time_is_up_and_tried_again_only_if_its_tool_
         );
         let world = World::new(&definition, registry([tool]), no_model());
 
-        let result = world.comes_to(json!({})).await;
+        let result = world.result_of(json!({})).await;
 
         assert_eq!(result["status"], "error");
         assert_eq!(result["error"]["code"], "timed_out");
@@ -66,7 +66,7 @@ async fn three_branches_of_one_agent_with_three_inputs_give_three_right_results_
     );
     let world = World::new(&definition, ToolRegistry::default(), model);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(
         result["output"],
@@ -93,14 +93,14 @@ async fn fail_fast_stops_the_other_branches() {
     );
     let world = World::new(&definition, registry([slow, broken]), no_model());
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["error"]["code"], "failed");
     assert_eq!(held.strong_count(), 1, "the call must be dropped");
     let cancelled = |(path, kind): &(String, FlowEventKind)| {
         path.starts_with("main/0/0") && *kind == FlowEventKind::Cancelled
     };
-    assert!(world.flow_told().iter().any(cancelled));
+    assert!(world.flow_events().iter().any(cancelled));
 }
 
 #[tokio::test]
@@ -112,11 +112,16 @@ async fn a_loop_of_three_is_exhausted_after_three_iterations() {
     );
     let world = World::new(&definition, registry([tool]), no_model());
 
-    world.comes_to(json!({})).await;
+    world.result_of(json!({})).await;
 
     assert_eq!(calls.load(Ordering::SeqCst), 3);
     let exhausted = FlowEventKind::LoopExhausted { iterations: 3 };
-    assert!(world.flow_told().iter().any(|(_, kind)| *kind == exhausted));
+    assert!(
+        world
+            .flow_events()
+            .iter()
+            .any(|(_, kind)| *kind == exhausted)
+    );
 }
 
 #[tokio::test]
@@ -127,7 +132,7 @@ async fn a_sub_flow_returns_a_value_and_does_not_end_the_main_flow() {
     }});
     let world = World::new(&definition, ToolRegistry::default(), no_model());
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"], json!({"sub": "v"}));
 }
@@ -146,7 +151,7 @@ async fn a_result_that_drifts_is_replaced_by_the_one_before() {
     );
     let world = World::new(&definition, ToolRegistry::default(), model);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["output"], "fine");
 }
@@ -161,7 +166,7 @@ async fn an_answer_that_is_invalid_twice_is_an_error_with_the_raw_text_and_the_r
     );
     let world = World::new(&definition, ToolRegistry::default(), model);
 
-    let result = world.comes_to(json!({})).await;
+    let result = world.result_of(json!({})).await;
 
     assert_eq!(result["error"]["code"], "bad_output");
     let message = result["error"]["message"].as_str().unwrap();
@@ -169,7 +174,11 @@ async fn an_answer_that_is_invalid_twice_is_an_error_with_the_raw_text_and_the_r
     assert_eq!(world.model.requests().len(), 2);
     let repaired = |event: &WorkloadEvent| matches!(event.kind, WorkloadEventKind::Repaired { .. });
     assert_eq!(
-        world.told().iter().filter(|event| repaired(event)).count(),
+        world
+            .recorded_events()
+            .iter()
+            .filter(|event| repaired(event))
+            .count(),
         1
     );
 }
@@ -184,9 +193,12 @@ async fn inputs_and_outputs_of_flows_are_held_to_their_schemas() {
     let refused = World::new(&definition, ToolRegistry::default(), no_model());
     let broken = World::new(&definition, ToolRegistry::default(), no_model());
 
-    assert_eq!(refused.comes_to(json!(7)).await["error"]["code"], "refused");
     assert_eq!(
-        broken.comes_to(json!("hi")).await["error"]["code"],
+        refused.result_of(json!(7)).await["error"]["code"],
+        "refused"
+    );
+    assert_eq!(
+        broken.result_of(json!("hi")).await["error"]["code"],
         "bad_output"
     );
 }
@@ -199,7 +211,7 @@ async fn an_emitted_breadcrumb_is_stamped_as_part_of_the_run() {
     );
     let world = World::new(&definition, ToolRegistry::default(), no_model());
 
-    let result = world.comes_to(json!({"n": 3})).await;
+    let result = world.result_of(json!({"n": 3})).await;
 
     assert_eq!(result["output"], "ok");
     let note = world.store.latest("note.v1").await.unwrap().unwrap();
@@ -216,9 +228,9 @@ async fn events_are_numbered_without_gaps_and_name_the_run() {
     );
     let world = World::new(&definition, registry([tool]), no_model());
 
-    world.comes_to(json!({})).await;
+    world.result_of(json!({})).await;
 
-    let told = world.told();
+    let told = world.recorded_events();
     let numbers: Vec<u64> = told.iter().map(|event| event.sequence).collect();
     assert_eq!(numbers, (1..=told.len() as u64).collect::<Vec<_>>());
     assert!(told.iter().all(|event| event.run == told[0].run));

@@ -30,7 +30,7 @@ fn world(definition: &Value) -> World {
 
 /// Returns the error of a run that exceeds its total limit.
 async fn error_of(definition: &Value) -> Value {
-    let mut result = world(definition).comes_to(json!({})).await;
+    let mut result = world(definition).result_of(json!({})).await;
     result["error"].take()
 }
 
@@ -131,7 +131,7 @@ async fn a_value_that_steps_under_way_share_is_not_copied_and_does_not_count_for
     ]);
 
     let result = world(&with_large_value(600_000, &steps))
-        .comes_to(json!({}))
+        .result_of(json!({}))
         .await;
 
     assert_eq!(result["output"], "done", "{result}");
@@ -148,7 +148,7 @@ async fn values_that_are_replaced_or_out_of_scope_leave_room_for_others() {
     let mut definition = with_large_value(600_000, &steps);
     definition["flows"]["main"]["steps"][3]["steps"][1] = json!({"set": {"c": 1}});
 
-    let result = world(&definition).comes_to(json!({})).await;
+    let result = world(&definition).result_of(json!({})).await;
 
     assert_eq!(result["output"], "too_large", "{result}");
 }
@@ -161,7 +161,7 @@ async fn a_run_that_continues_after_a_restart_counts_its_values_as_before() {
         {"try": [{"set": {"c": "x${a}"}}], "on_failure": [{"return": "${error.code}"}]},
     ]);
     let world = world(&with_large_value(500_000, &steps));
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     let question = world.works_until("human.request.v1", 1).await;
     let ticket = question.context.text("requestId").unwrap();
     world.answers(ticket, json!("yes"), "ann").await;
@@ -181,7 +181,7 @@ async fn as_few_steps_as_possible_fail_if_the_state_of_a_run_is_too_large_to_be_
     let definition = flow(&json!({}), steps);
     let world = world(&definition);
 
-    let request = world.asks(json!("y".repeat(60_000))).await;
+    let request = world.request(json!("y".repeat(60_000))).await;
     let outcome = world
         .executor
         .process_event(&Event::created(&request))
@@ -191,7 +191,7 @@ async fn as_few_steps_as_possible_fail_if_the_state_of_a_run_is_too_large_to_be_
         matches!(outcome, Ok(Outcome::Suspended { .. })),
         "{outcome:?}"
     );
-    let failed = world.flow_told().into_iter();
+    let failed = world.flow_events().into_iter();
     let failed = failed.filter(|(_, kind)| matches!(kind, FlowEventKind::Failed(_)));
     // The input takes 60,000 of 1,048,576 bytes, which leaves room for 16 of the 40 variables.
     assert_eq!(failed.count(), 24);

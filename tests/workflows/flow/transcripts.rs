@@ -40,7 +40,7 @@ async fn a_tool_result_that_imitates_the_user_stays_a_tool_result_and_data_when_
     let definition = flow(&more, json!([{"agent": "reader", "input": "crabs"}]));
     let world = World::new(&definition, registry([search]), model);
 
-    world.comes_to(json!({})).await;
+    world.result_of(json!({})).await;
 
     let requests = world.model.requests();
     let transcripts: Vec<_> = requests.iter().filter_map(transcript).collect();

@@ -219,7 +219,7 @@ async fn a_consumed_breadcrumb_answers_no_step_after_a_restart() {
         no_model(),
     );
     let pong = |number: u32| NewBreadcrumb::new("pong.v1").context(json!({"n": number}));
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
 
     world.store.create(pong(1)).await.unwrap();
     world.works_until("pong.v1", 1).await;
@@ -240,7 +240,7 @@ async fn a_step_that_emits_in_a_loop_writes_each_time() {
         no_model(),
     );
 
-    world.comes_to(json!({})).await;
+    world.result_of(json!({})).await;
 
     assert_eq!(world.store.recent("note.v1", 10).await.unwrap().len(), 3);
 }
@@ -267,7 +267,7 @@ async fn answers_of_one_schema_are_found_in_any_order() {
             ToolRegistry::default(),
             no_model(),
         );
-        let request = world.asks(json!({})).await;
+        let request = world.request(json!({})).await;
         for tag in order {
             world.store.create(tagged(tag)).await.unwrap();
         }
@@ -291,7 +291,7 @@ async fn a_consumed_breadcrumb_hides_no_older_one_from_a_less_specific_wait() {
         ToolRegistry::default(),
         no_model(),
     );
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     for tag in ["b", "a"] {
         world.store.create(tagged(tag)).await.unwrap();
     }
@@ -319,7 +319,7 @@ async fn an_earlier_breadcrumb_is_not_an_answer_and_an_answer_counts_once() {
             ToolRegistry::default(),
             no_model(),
         );
-        let request = world.asks(json!({})).await;
+        let request = world.request(json!({})).await;
         world.store.create(tagged("a")).await.unwrap();
 
         let event = Event::created(&request);
@@ -340,7 +340,7 @@ async fn a_consumed_breadcrumb_answers_another_step_after_it_is_updated() {
         ToolRegistry::default(),
         no_model(),
     );
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let pong = world.store.create(tagged("a")).await.unwrap();
     let event = Event::created(&request);
     let outcome = world.executor.process_event(&event).await;
@@ -363,7 +363,7 @@ async fn an_earlier_breadcrumb_is_not_an_answer_after_the_emitted_one_is_updated
         ToolRegistry::default(),
         no_model(),
     );
-    let request = world.asks(json!({})).await;
+    let request = world.request(json!({})).await;
     let before = world.store.create(tagged("before")).await.unwrap();
     let event = Event::created(&request);
     let outcome = world.executor.process_event(&event).await;

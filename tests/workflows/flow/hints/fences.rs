@@ -9,7 +9,7 @@ async fn asked(step: Value, input: Value) -> Vec<ChatMessage> {
         far(),
         ScriptedModel::new(["done"]),
     );
-    world.comes_to(input).await;
+    world.result_of(input).await;
     let mut requests = world.model.requests();
     assert_eq!(requests.len(), 1);
     requests.remove(0).messages

@@ -196,7 +196,7 @@ async fn an_excluded_field_of_a_breadcrumb_that_a_flow_waits_for_reaches_no_mode
     for hints_in in BOTH {
         let wait = json!({"id": "paid", "wait_for": {"schema_name": PAID}});
         let world = world(vec![wait], "paid");
-        world.asks(json!({})).await;
+        world.request(json!({})).await;
         world.works_until("workflow.kept.v1", 1).await;
         let paid = NewBreadcrumb::new(PAID).context(payload());
         create(&world, paid, hints_in, json!({"exclude": ["secret"]})).await;
@@ -209,7 +209,7 @@ async fn an_excluded_field_of_a_breadcrumb_that_a_flow_waits_for_reaches_no_mode
 async fn an_excluded_field_of_the_answer_of_a_person_reaches_no_model() {
     for hints_in in BOTH {
         let world = world(vec![json!({"id": "said", "ask": "Go on?"})], "said");
-        world.asks(json!({})).await;
+        world.request(json!({})).await;
         let answer = answer_to(&world, ASKED, TOLD, json!({"answer": payload()})).await;
         let hints = json!({"exclude": ["answer.secret"]});
         create(&world, answer, hints_in, hints).await;
@@ -223,7 +223,7 @@ async fn an_excluded_field_of_the_result_of_a_tool_of_another_service_reaches_no
     for hints_in in BOTH {
         let call = json!({"id": "called", "tool": "far", "input": {}});
         let world = world(vec![call], "called");
-        world.asks(json!({})).await;
+        world.request(json!({})).await;
         let output = json!({"tool": "far", "status": "success", "output": payload()});
         let answer = answer_to(&world, CALLED, RETURNED, output).await;
         let hints = json!({"exclude": ["output.secret"]});
@@ -246,7 +246,7 @@ async fn an_excluded_comment_on_a_rejected_call_reaches_no_model() {
     failed.extend(shows("why"));
     let steps = json!([{"try": [{"tool": "far", "input": {}}], "on_failure": failed}]);
     let world = World::new(&flow(&parts(), steps), tools, gossip());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     let rejected = json!({"approved": false, "comment": SECRET});
     let answer = answer_to(&world, ASKED, TOLD, rejected).await;
     let hints = json!({"exclude": ["comment"]});

@@ -46,7 +46,7 @@ async fn a_step_fails_that_waits_for_a_breadcrumb_whose_hints_cannot_be_used() {
     for hints_in in BOTH {
         let steps = handled(&json!({"wait_for": {"schema_name": PAID}}));
         let world = World::new(&flow(&parts(), steps), far(), gossip());
-        world.asks(json!({})).await;
+        world.request(json!({})).await;
         world.works_until("workflow.kept.v1", 1).await;
         let paid = NewBreadcrumb::new(PAID).context(payload());
         create(&world, paid, hints_in, unusable()).await;
@@ -62,7 +62,7 @@ async fn a_step_fails_whose_answer_of_a_person_has_hints_that_cannot_be_used() {
     for hints_in in BOTH {
         let steps = handled(&json!({"ask": "Go on?"}));
         let world = World::new(&flow(&parts(), steps), far(), gossip());
-        world.asks(json!({})).await;
+        world.request(json!({})).await;
         let answer = answer_to(&world, ASKED, TOLD, json!({"answer": payload()})).await;
         create(&world, answer, hints_in, unusable()).await;
 
@@ -77,7 +77,7 @@ async fn a_step_fails_whose_result_of_a_tool_of_another_service_has_hints_that_c
     for hints_in in BOTH {
         let steps = handled(&json!({"tool": "far", "input": {}}));
         let world = World::new(&flow(&parts(), steps), far(), gossip());
-        world.asks(json!({})).await;
+        world.request(json!({})).await;
         let output = json!({"tool": "far", "status": "success", "output": payload()});
         let answer = answer_to(&world, CALLED, RETURNED, output).await;
         create(&world, answer, hints_in, unusable()).await;
@@ -92,7 +92,7 @@ async fn a_step_fails_whose_result_of_a_tool_of_another_service_has_hints_that_c
 async fn a_step_fails_whose_answer_is_excluded_as_a_whole() {
     let steps = json!([{"try": [{"ask": "Go on?"}], "on_failure": [{"return": "${error.code}"}]}]);
     let world = World::new(&flow(&parts(), steps), far(), gossip());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     let answer = answer_to(&world, ASKED, TOLD, json!({"answer": SECRET})).await;
     let hints = json!({"exclude": ["answer"]});
     create(&world, answer, HintsIn::Breadcrumb, hints).await;
@@ -112,7 +112,7 @@ async fn an_approval_counts_although_its_hints_cannot_be_used() {
         .unwrap();
     let steps = json!([{"tool": "far", "input": {}}]);
     let world = World::new(&flow(&parts(), steps), tools, no_model());
-    world.asks(json!({})).await;
+    world.request(json!({})).await;
     let answer = answer_to(&world, ASKED, TOLD, json!({"approved": true})).await;
     create(&world, answer, HintsIn::Breadcrumb, unusable()).await;
 
@@ -129,7 +129,7 @@ async fn run_with_failing_search(at: usize, steps: Value, tools: ToolRegistry) -
     definition["tools"]["slow"] = json!({});
     let fails = (Operation::Search, at..=at);
     let world = failing(&definition, (tools, gossip()), fails, &Arc::default());
-    let trigger = world.asks(json!({})).await;
+    let trigger = world.request(json!({})).await;
     let event = Event::created(&trigger);
     let paid = NewBreadcrumb::new(PAID).context(payload());
     let hints = json!({"exclude": ["secret"]});
@@ -201,7 +201,7 @@ async fn the_whole_result_of_a_tool_is_checked_and_the_failure_quotes_nothing_th
         let far = far.output_schema(schema.clone());
         let tools = ToolRegistry::default().with(far).unwrap();
         let world = World::new(&flow(&parts(), steps.clone()), tools, no_model());
-        world.asks(json!({})).await;
+        world.request(json!({})).await;
         let output = json!({"text": PUBLIC, "secret": secret});
         let fields = json!({"tool": "far", "status": "success", "output": output});
         let answer = answer_to(&world, CALLED, RETURNED, fields).await;
