@@ -289,7 +289,7 @@ async fn status_failure(
     let status = response.status().as_u16();
     let retry_after = http::header(response.headers(), &RETRY_AFTER)
         .and_then(|text| http::retry_after(text, clock::wall_micros()));
-    let message = http::said(&mut response, token, MAX_MESSAGE).await;
+    let message = http::error_body(&mut response, token, MAX_MESSAGE).await;
     let request = call.name();
     match status {
         401 => Failure::Unauthorized { request, message },
