@@ -194,7 +194,7 @@ pub(crate) fn steps(notes: &str) -> Value {
 ///
 /// The lines omit the differences between the ways: the number of the answer in call IDs, the grouping of delivered results, repeated
 /// deliveries to a program that sends its calls again, and the order of parallel calls.
-pub(crate) fn told(effects: &[Effect]) -> Vec<Vec<String>> {
+pub(crate) fn effect_lines(effects: &[Effect]) -> Vec<Vec<String>> {
     let mut lines: Vec<(Option<usize>, String)> = Vec::new();
     for effect in effects {
         let again = !matches!(effect, Effect::Execute(_));

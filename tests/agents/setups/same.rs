@@ -1,6 +1,6 @@
 //! The same conversation over different providers and tool locations has the same results.
 
-use crate::setups::conversation::{CALL_RESULTS, EFFECTS, LAST, told};
+use crate::setups::conversation::{CALL_RESULTS, EFFECTS, LAST, effect_lines};
 use crate::setups::setup::{Endpoint, Scene, Setup};
 use crate::setups::{Notes, approve, are_suspended, first, runtime};
 use crate::support::put;
@@ -54,10 +54,10 @@ async fn check(scene: &Scene) {
     let response = first(&scene.store, AgentExecutor::RESPONSE, "worker").await;
     let field = |name: &str| response.context.get(name).cloned().unwrap_or_default();
 
-    assert_eq!(told(&scene.effects.lock().unwrap()), EFFECTS);
-    let heard = scene.told();
-    let heard: Vec<_> = heard.iter().map(|(id, text)| (&**id, &**text)).collect();
-    assert_eq!(heard, CALL_RESULTS);
+    assert_eq!(effect_lines(&scene.effects.lock().unwrap()), EFFECTS);
+    let results = scene.call_results();
+    let results: Vec<_> = results.iter().map(|(id, text)| (&**id, &**text)).collect();
+    assert_eq!(results, CALL_RESULTS);
     assert_eq!(field("status"), "success");
     assert_eq!(field("message"), LAST);
     assert_eq!(

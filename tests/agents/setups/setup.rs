@@ -75,12 +75,12 @@ impl Scene {
     }
 
     /// Returns the final result of each call that the agent received, with the call ID.
-    pub(crate) fn told(&self) -> Vec<(String, String)> {
+    pub(crate) fn call_results(&self) -> Vec<(String, String)> {
         let told = match &self.setup {
             Setup::InProcess | Setup::ToolsByBreadcrumbs | Setup::ModelByBreadcrumbs => {
                 results_for_model(self.model.requests().last().unwrap())
             }
-            Setup::Http(endpoint) => endpoint.told(),
+            Setup::Http(endpoint) => endpoint.call_results(),
             Setup::Program(notes) | Setup::ProgramAndBreadcrumbs(notes) => {
                 results_for_program(notes.read().last().unwrap())
             }
@@ -244,7 +244,7 @@ impl Endpoint {
         Self { url, seen }
     }
 
-    fn told(&self) -> Vec<(String, String)> {
+    fn call_results(&self) -> Vec<(String, String)> {
         let seen = self.seen.lock().unwrap();
         let told = messages(seen.last().unwrap(), "tool");
         let told = told.map(|message| {
