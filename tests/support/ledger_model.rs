@@ -404,10 +404,8 @@ impl<T: StoreUnderTest + Default> Real<T> {
             Step::Cancel(run, adds) => (self.cancel(*run, *adds).await, model.cancel(*run, *adds)),
             Step::Pause(pauses) => {
                 let before = std::mem::replace(&mut model.paused, *pauses);
-                (
-                    self.pause(*pauses).await,
-                    Observed::Paused(before != *pauses),
-                )
+                let expected = Observed::Paused(before != *pauses);
+                (self.pause(*pauses).await, expected)
             }
             Step::Pages(limit, code) => (self.pages(*limit, *code).await, model.pages(*code)),
             Step::Skip(run) => {

@@ -1,7 +1,7 @@
 //! Limits of concurrency, limits of the start rate, and fairness between executors.
 
 use crate::runtime_order::harness::{
-    ExecutionLog, SECOND, SharedStoreProbe, runtime_from_beginning, until, until_all_ended,
+    ExecutionLog, SECOND, SharedStoreProbe, from_beginning, until, until_ended,
 };
 use crate::support::{Call, Do, Probe, Shim, event_of, put, unavailable};
 use futures::StreamExt as _;
@@ -54,15 +54,10 @@ async fn a_profiles_max_inflight_applies_regardless_of_the_runtimes_limit() {
         ask(&store, "a", 60).await;
         let profile = Profile::default().max_inflight(most);
         let busy = busy(&store, "a", SECOND, &notebook).profile(profile);
-        let runtime = runtime_from_beginning(&store)
-            .executor(busy)
-            .max_inflight(allowed);
+        let runtime = from_beginning(&store).executor(busy).max_inflight(allowed);
 
         let runtime = runtime.build().unwrap();
-        runtime
-            .run_until(until_all_ended(&store, 60))
-            .await
-            .unwrap();
+        runtime.run_until(until_ended(&store, 60)).await.unwrap();
 
         assert_eq!(notebook.max_concurrent(), most);
     }
@@ -72,7 +67,7 @@ async fn a_profiles_max_inflight_applies_regardless_of_the_runtimes_limit() {
 async fn all_executors_together_run_no_more_at_a_time_than_the_runtime_allows() {
     for shared in [false, true] {
         let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
-        let mut runtime = runtime_from_beginning(&store).concurrency(10);
+        let mut runtime = from_beginning(&store).concurrency(10);
         for executor in lodgers(&store, &["a", "b", "c"], shared, &notebook) {
             runtime = runtime.executor(executor);
         }
@@ -81,10 +76,7 @@ async fn all_executors_together_run_no_more_at_a_time_than_the_runtime_allows() 
         }
 
         let runtime = runtime.build().unwrap();
-        runtime
-            .run_until(until_all_ended(&store, 120))
-            .await
-            .unwrap();
+        runtime.run_until(until_ended(&store, 120)).await.unwrap();
 
         assert_eq!(notebook.max_concurrent(), 10, "shared: {shared}");
     }
@@ -111,15 +103,12 @@ async fn runs_start_while_others_commit_unless_there_is_one_at_a_time() {
             })
             .writing(Response::none())
             .profile(Profile::default().max_inflight(of_executor));
-        let runtime = runtime_from_beginning(&store)
+        let runtime = from_beginning(&store)
             .concurrency(of_all)
             .executor(executor);
 
         let runtime = runtime.build().unwrap();
-        runtime
-            .run_until(until_all_ended(&store, 20))
-            .await
-            .unwrap();
+        runtime.run_until(until_ended(&store, 20)).await.unwrap();
 
         let starts = notebook.starts();
         let first = starts.iter().filter(|start| **start == starts[0]);
@@ -153,7 +142,7 @@ async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
     for shared in [false, true] {
         let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
         let ids = ["a", "b", "c"];
-        let mut runtime = runtime_from_beginning(&store).concurrency(1);
+        let mut runtime = from_beginning(&store).concurrency(1);
         for executor in lodgers(&store, &ids, shared, &notebook) {
             runtime = runtime.executor(executor);
         }
@@ -162,10 +151,7 @@ async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
         }
 
         let runtime = runtime.build().unwrap();
-        runtime
-            .run_until(until_all_ended(&store, 60))
-            .await
-            .unwrap();
+        runtime.run_until(until_ended(&store, 60)).await.unwrap();
 
         let turns = notebook.turns();
         for (before, after) in turns.iter().zip(&turns[1..]) {
@@ -189,7 +175,7 @@ async fn executors_take_turns_for_a_single_place_that_is_never_left_empty() {
 async fn a_burst_for_one_executor_does_not_starve_another() {
     for shared in [false, true] {
         let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
-        let mut runtime = runtime_from_beginning(&store).concurrency(8);
+        let mut runtime = from_beginning(&store).concurrency(8);
         for executor in lodgers(&store, &["burst", "steady"], shared, &notebook) {
             runtime = runtime.executor(executor);
         }
@@ -233,7 +219,7 @@ async fn a_burst_for_one_executor_does_not_starve_another() {
 async fn an_executor_whose_work_arrives_one_by_one_gets_its_turn_during_a_burst() {
     for shared in [false, true] {
         let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
-        let mut runtime = runtime_from_beginning(&store).concurrency(8);
+        let mut runtime = from_beginning(&store).concurrency(8);
         for executor in lodgers(&store, &["burst", "trickle"], shared, &notebook) {
             runtime = runtime.executor(executor);
         }
@@ -279,16 +265,10 @@ async fn no_more_runs_start_in_any_time_than_the_rate_allows() {
                 Ok(json!({}))
             }
         });
-    let runtime = runtime_from_beginning(&store)
-        .executor(limited)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(limited).build().unwrap();
     let began = Instant::now();
 
-    runtime
-        .run_until(until_all_ended(&store, 200))
-        .await
-        .unwrap();
+    runtime.run_until(until_ended(&store, 200)).await.unwrap();
 
     let starts = notebook.starts();
     assert_eq!(starts.len(), 220);
@@ -555,7 +535,7 @@ async fn claims_whose_replies_are_lost_neither_break_the_bounds_nor_use_attempts
         claims: AtomicUsize::new(0),
     });
     let ids = ["a", "b"];
-    let mut runtime = runtime_from_beginning(&store);
+    let mut runtime = from_beginning(&store);
     let mut notebooks = Vec::new();
     for id in ids {
         let notebook = ExecutionLog::default();
@@ -570,10 +550,7 @@ async fn claims_whose_replies_are_lost_neither_break_the_bounds_nor_use_attempts
     }
 
     let runtime = runtime.build().unwrap();
-    let report = runtime
-        .run_until(until_all_ended(&store, 60))
-        .await
-        .unwrap();
+    let report = runtime.run_until(until_ended(&store, 60)).await.unwrap();
 
     assert_eq!((report.responded, report.failed), (60, 0));
     for notebook in notebooks {

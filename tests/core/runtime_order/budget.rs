@@ -1,7 +1,7 @@
 //! Protection against a failing executor: a retry budget and a circuit breaker.
 
 use crate::runtime_order::harness::{
-    ExecutionLog, SECOND, count, in_state, runtime_from_beginning, until_all_ended,
+    ExecutionLog, SECOND, count, from_beginning, in_state, until_ended,
 };
 use crate::support::log::Log;
 use crate::support::{Probe, eventually, put, runs};
@@ -36,7 +36,7 @@ fn stumbling(store: &MemoryStore, notebook: &ExecutionLog) -> Probe {
 #[tokio::test(start_paused = true)]
 async fn retries_stay_a_fifth_of_the_traffic_beside_a_few_at_hand_and_a_trickle() {
     let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(stumbling(&store, &notebook))
         .build()
         .unwrap();
@@ -74,15 +74,9 @@ async fn a_run_that_is_put_off_has_not_used_an_attempt() {
     for n in 0..100 {
         put(&store, "question.v1", json!({"n": n})).await;
     }
-    let runtime = runtime_from_beginning(&store)
-        .executor(twice)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(twice).build().unwrap();
 
-    let report = runtime
-        .run_until(until_all_ended(&store, 100))
-        .await
-        .unwrap();
+    let report = runtime.run_until(until_ended(&store, 100)).await.unwrap();
 
     assert_eq!((report.responded, report.failed), (100, 0));
     assert_eq!(notebook.len(), 200);
@@ -112,10 +106,7 @@ async fn broken(down_for: Duration, until: Duration) -> (ExecutionLog, Instant) 
                 }
             }
         });
-    let runtime = runtime_from_beginning(&store)
-        .executor(depends)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(depends).build().unwrap();
     let began = Instant::now();
     let time = async {
         sleep(down_for.min(until)).await;
@@ -198,10 +189,7 @@ fn delays(inputs: &[Input]) -> Vec<Duration> {
                 }
             })
             .writing(Response::none());
-        let runtime = runtime_from_beginning(&store)
-            .executor(picky)
-            .build()
-            .unwrap();
+        let runtime = from_beginning(&store).executor(picky).build().unwrap();
         let mut puts = Vec::new();
         let scenario = async {
             for (n, input) in inputs.iter().enumerate() {
@@ -296,10 +284,7 @@ async fn an_open_breaker_is_visible_in_health_and_in_the_log_until_it_closes() {
             }
         })
         .writing(Response::none());
-    let runtime = runtime_from_beginning(&store)
-        .executor(picky)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(picky).build().unwrap();
     let (mut open, mut closed) = (None, None);
     let scenario = async {
         for n in 0..12 {
@@ -356,16 +341,10 @@ async fn failures_that_are_the_executors_own_open_no_breaker() {
     }
     let refuses = Probe::on("question.v1", "refuses", &store)
         .failing(|| universal_executor::permanent("no such city"));
-    let runtime = runtime_from_beginning(&store)
-        .executor(refuses)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(refuses).build().unwrap();
     let began = Instant::now();
 
-    let report = runtime
-        .run_until(until_all_ended(&store, 100))
-        .await
-        .unwrap();
+    let report = runtime.run_until(until_ended(&store, 100)).await.unwrap();
 
     assert!(began.elapsed() < 2 * SECOND, "{:?}", began.elapsed());
     assert_eq!(report.failed, 100);

@@ -1,7 +1,7 @@
 //! Running and waiting runs that an operator cancels.
 
 use crate::runtime_order::harness::{
-    ExecutionLog, SECOND, count, in_state, runtime_from_beginning, tagged, until_all_ended,
+    ExecutionLog, SECOND, count, from_beginning, in_state, tagged, until_ended,
 };
 use crate::support::{Probe, event_of, eventually, put};
 use serde_json::json;
@@ -40,17 +40,14 @@ async fn a_cancelled_run_is_dropped_at_its_heartbeat_and_the_next_of_its_key_sta
     let first = tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 1})).await;
     tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 2})).await;
     let prober = prober(&store, &notebook);
-    let runtime = runtime_from_beginning(&store)
-        .executor(prober)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(prober).build().unwrap();
     let run = RunRef::of("prober", &event_of(&first));
     let began = Instant::now();
 
     let stop = async {
         eventually(async || notebook.len() == 1).await;
         assert_eq!(runtime.cancel(&run).await.unwrap(), Cancelled::Running);
-        until_all_ended(&store, 2).await;
+        until_ended(&store, 2).await;
     };
     let report = runtime.run_until(stop).await.unwrap();
 
@@ -75,10 +72,7 @@ async fn a_run_that_was_cancelled_before_it_started_never_starts_until_it_is_red
     tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 1})).await;
     let second = tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 2})).await;
     let prober = prober(&store, &notebook);
-    let runtime = runtime_from_beginning(&store)
-        .executor(prober)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(prober).build().unwrap();
     let run = RunRef::of("prober", &event_of(&second));
 
     let stop = async {
@@ -86,11 +80,11 @@ async fn a_run_that_was_cancelled_before_it_started_never_starts_until_it_is_red
         assert_eq!(runtime.cancel(&run).await.unwrap(), Cancelled::Waiting);
         let first = in_state(&store, RunState::Running).await.remove(0).run;
         runtime.cancel(&first).await.unwrap();
-        until_all_ended(&store, 2).await;
+        until_ended(&store, 2).await;
         assert_eq!(notebook.len(), 1, "the second run must not start");
 
         runtime.redo(&run).await.unwrap();
-        until_all_ended(&store, 2).await;
+        until_ended(&store, 2).await;
         let over = Cancelled::Over(RunState::Done);
         assert_eq!(runtime.cancel(&run).await.unwrap(), over);
     };
@@ -105,10 +99,7 @@ async fn a_run_that_cannot_be_cancelled_reports_the_reason() {
     let store = MemoryStore::default();
     let question = put(&store, "question.v1", json!({})).await;
     let prober = prober(&store, &ExecutionLog::default());
-    let runtime = runtime_from_beginning(&store)
-        .executor(prober)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(prober).build().unwrap();
     let cancel = async |executor: &str| {
         let run = RunRef::new(executor, question.id, 7);
         runtime.cancel(&run).await.unwrap_err()

@@ -1,6 +1,6 @@
 //! The cause of a failed attempt in the log, the run and the dead letter.
 
-use crate::runtime_order::harness::{runtime_from_beginning, until};
+use crate::runtime_order::harness::{from_beginning, until};
 use crate::support::log::Log;
 use crate::support::{Probe, all, put, runs};
 use serde_json::json;
@@ -28,7 +28,7 @@ async fn fail(probe: impl FnOnce(Probe) -> Probe) -> (Vec<String>, Run, Arc<Brea
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let (log, _guard) = Log::capture(tracing::Level::WARN, FmtSpan::NONE);
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(probe(Probe::on("question.v1", "fails", &store)))
         .build()
         .unwrap();

@@ -1,6 +1,6 @@
 //! Many faults at the same time: every trigger still has one outcome and at most one answer.
 
-use crate::runtime_order::harness::{Dice, SECOND, count, in_state, until_all_ended};
+use crate::runtime_order::harness::{Dice, SECOND, count, in_state, until_ended};
 use crate::support::{Probe, all, put, runs};
 use futures::StreamExt as _;
 use futures::stream::{self};
@@ -140,7 +140,7 @@ async fn ten_thousand_events_twice_and_out_of_order_have_one_outcome_each_and_th
         .unwrap();
 
     let report = runtime
-        .run_until(until_all_ended(&store, 10_000))
+        .run_until(until_ended(&store, 10_000))
         .await
         .unwrap();
 
@@ -165,7 +165,7 @@ async fn mortal(store: &MemoryStore, seed: u64) -> usize {
         let unlucky = unlucky(store, seed, 3 * SECOND);
         let runtime = shuffled(store, seed).executor(unlucky).build().unwrap();
         let life = Duration::from_millis(500 + dice.below(8_000));
-        let died = timeout(life, runtime.run_until(until_all_ended(store, 1_200))).await;
+        let died = timeout(life, runtime.run_until(until_ended(store, 1_200))).await;
         if died.is_ok() {
             return lives;
         }

@@ -1,6 +1,6 @@
 //! A runtime whose `run_until` is dropped while it claims runs.
 
-use crate::runtime_order::harness::{SECOND, in_state, runtime_from_beginning, until_all_ended};
+use crate::runtime_order::harness::{SECOND, from_beginning, in_state, until_ended};
 use crate::support::{Probe, put, runs};
 use serde_json::json;
 use std::future::pending;
@@ -36,7 +36,7 @@ fn worker(store: &MemoryStore) -> Arc<Probe> {
 async fn a_claim_in_flight_when_the_runtime_is_dropped_is_released_unused() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(worker(&store))
         .build()
         .unwrap();
@@ -55,7 +55,7 @@ async fn a_restarted_runtime_retains_its_runs_when_the_earlier_claim_is_released
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let worker = worker(&store);
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&worker))
         .build()
         .unwrap();
@@ -63,7 +63,7 @@ async fn a_restarted_runtime_retains_its_runs_when_the_earlier_claim_is_released
     assert!(dropped.is_err());
     put(&store, "question.v1", json!({})).await;
 
-    runtime.run_until(until_all_ended(&store, 2)).await.unwrap();
+    runtime.run_until(until_ended(&store, 2)).await.unwrap();
 
     let runs = runs(&store).await;
     let done = runs.iter().filter(|run| run.state == RunState::Done);

@@ -1,7 +1,7 @@
 //! Faults of events, runs, workers and the store, and their effects.
 
 use crate::runtime_order::harness::{
-    LEASE, Played, SECOND, count, in_state, runtime_from_beginning, until, until_all_ended,
+    LEASE, Played, SECOND, count, from_beginning, in_state, until, until_ended,
 };
 use crate::support::{
     Call, Do, Probe, Shim, all, event_of, eventually, nested, put, runs, unavailable,
@@ -43,7 +43,7 @@ async fn a_version_that_is_announced_after_a_newer_one_is_superseded() {
         .build()
         .unwrap();
 
-    runtime.run_until(until_all_ended(&store, 2)).await.unwrap();
+    runtime.run_until(until_ended(&store, 2)).await.unwrap();
 
     assert_eq!((probe.executed(), count(&store, "answer.v1").await), (1, 1));
     assert_eq!(probe.context(0).trigger().version, 2);
@@ -66,12 +66,12 @@ async fn an_event_that_is_older_than_the_breadcrumb_leads_to_one_answer_to_the_n
         store.update(first.id, version, patch).await.unwrap();
     }
     let probe = Probe::on("question.v1", "prober", &store).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&probe))
         .build()
         .unwrap();
 
-    let report = runtime.run_until(until_all_ended(&store, 4)).await.unwrap();
+    let report = runtime.run_until(until_ended(&store, 4)).await.unwrap();
 
     assert_eq!((probe.executed(), count(&store, "answer.v1").await), (1, 1));
     assert_eq!(probe.context(0).trigger().context["n"], 4);
@@ -100,7 +100,7 @@ async fn an_event_that_contradicts_the_store_starts_no_run() {
         .build()
         .unwrap();
 
-    let report = runtime.run_until(until_all_ended(&store, 2)).await.unwrap();
+    let report = runtime.run_until(until_ended(&store, 2)).await.unwrap();
 
     assert_eq!(
         (probe.executed(), report.responded, report.skipped),
@@ -125,12 +125,12 @@ async fn a_trigger_that_is_deleted_before_its_run_starts_is_gone_without_a_dead_
     let question = put(&store, "question.v1", json!({})).await;
     store.delete(question.id).await.unwrap();
     let probe = Probe::on("question.v1", "prober", &store).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&probe))
         .build()
         .unwrap();
 
-    let report = runtime.run_until(until_all_ended(&store, 1)).await.unwrap();
+    let report = runtime.run_until(until_ended(&store, 1)).await.unwrap();
 
     assert_eq!((probe.executed(), report.skipped, report.errors), (0, 1, 0));
     assert_eq!(runs(&store).await[0].reason.as_deref(), Some("gone"));
@@ -172,10 +172,7 @@ async fn a_hanging_run_is_dropped_after_its_timeout_and_retried() {
             }
             Ok(json!({}))
         });
-    let runtime = runtime_from_beginning(&store)
-        .executor(hangs)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(hangs).build().unwrap();
     let began = Instant::now();
 
     let report = runtime
@@ -205,15 +202,12 @@ async fn a_thousand_panics_cost_no_worker() {
             Ok(json!({}))
         })
         .shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&jumpy))
         .build()
         .unwrap();
 
-    let report = runtime
-        .run_until(until_all_ended(&store, 2_000))
-        .await
-        .unwrap();
+    let report = runtime.run_until(until_ended(&store, 2_000)).await.unwrap();
 
     assert_eq!(
         (report.responded, report.failed, report.panics),
@@ -249,7 +243,7 @@ async fn a_worker_that_cannot_keep_its_lease_sends_nothing_after_it() {
         .shared();
     let healthy = Probe::on("question.v1", "worker", &store)
         .executing(|_| async { Ok(json!({"by": "healthy"})) });
-    let first = runtime_from_beginning(&store)
+    let first = from_beginning(&store)
         .executor(Arc::clone(&zombie))
         .build()
         .unwrap();
@@ -302,10 +296,7 @@ async fn a_commit_after_the_lease_expires_writes_nothing_and_the_retry_answers()
         };
         let late = Probe::on("question.v1", "worker", &stuck).executing(attempt);
         let other = Probe::on("question.v1", "worker", &store).executing(attempt);
-        let first = runtime_from_beginning(&store)
-            .executor(late)
-            .build()
-            .unwrap();
+        let first = from_beginning(&store).executor(late).build().unwrap();
         let second = Runtime::builder(store.events())
             .executor(other)
             .build()
@@ -354,10 +345,7 @@ async fn a_commit_that_comes_while_another_worker_has_the_run_writes_nothing() {
             sleep(5 * LEASE).await;
             Ok(json!({"by": "healthy"}))
         });
-    let first = runtime_from_beginning(&store)
-        .executor(late)
-        .build()
-        .unwrap();
+    let first = from_beginning(&store).executor(late).build().unwrap();
     let second = Runtime::builder(store.events())
         .executor(healthy)
         .build()
@@ -390,10 +378,7 @@ async fn a_trigger_that_takes_longer_to_read_than_the_lease_is_answered_all_the_
     put(&store, "question.v1", json!({})).await;
     let stuck = stuck_once(&store, |call| matches!(call, Call::Get(_)));
     let slow = Probe::on("question.v1", "worker", &stuck);
-    let runtime = runtime_from_beginning(&store)
-        .executor(slow)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(slow).build().unwrap();
     let began = Instant::now();
 
     runtime
@@ -424,13 +409,13 @@ async fn a_commit_whose_reply_was_lost_is_not_answered_twice() {
         _ => Do::Pass,
     });
     let probe = Probe::on("question.v1", "prober", &mute).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&probe))
         .build()
         .unwrap();
 
     let done = async {
-        until_all_ended(&store, 20).await;
+        until_ended(&store, 20).await;
         sleep(10 * LEASE).await;
     };
     let report = runtime.run_until(done).await.unwrap();
@@ -458,10 +443,7 @@ async fn a_dead_letter_whose_reply_was_lost_is_not_written_twice() {
     let refuses = Probe::on("question.v1", "refuses", &mute)
         .failing(|| universal_executor::permanent("no"))
         .answering_failures(|_, _| Ok(Response::create(NewBreadcrumb::new("answer.v1"))));
-    let runtime = runtime_from_beginning(&store)
-        .executor(refuses)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(refuses).build().unwrap();
 
     runtime.run_until(sleep(10 * LEASE)).await.unwrap();
 
@@ -489,7 +471,7 @@ async fn nothing_is_lost_while_the_store_is_away_for_ten_seconds() {
             Ok(json!({}))
         })
         .shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&worker))
         .build()
         .unwrap();
@@ -499,7 +481,7 @@ async fn nothing_is_lost_while_the_store_is_away_for_ten_seconds() {
             sleep(SECOND / 10).await;
             is_away.store((50..150).contains(&n), Ordering::SeqCst);
         }
-        until_all_ended(&inside, 200).await;
+        until_ended(&inside, 200).await;
     };
 
     let report = runtime.run_until(traffic).await.unwrap();
@@ -528,10 +510,7 @@ async fn claims_resume_within_five_seconds_after_an_outage() {
     });
     put(&store, "question.v1", json!({})).await;
     let worker = Probe::on("question.v1", "worker", &outage);
-    let runtime = runtime_from_beginning(&store)
-        .executor(worker)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(worker).build().unwrap();
 
     runtime
         .run_until(until(&store, "answer.v1", 1))
@@ -566,15 +545,9 @@ async fn an_update_conflict_is_retried_with_a_fresh_read_so_no_change_is_lost() 
             let patch = Patch::new().context(json!({"n": output["n"]}));
             Ok(Response::update(id, version, patch))
         });
-    let runtime = runtime_from_beginning(&store)
-        .executor(counts)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(counts).build().unwrap();
 
-    let report = runtime
-        .run_until(until_all_ended(&store, 50))
-        .await
-        .unwrap();
+    let report = runtime.run_until(until_ended(&store, 50)).await.unwrap();
 
     assert_eq!((report.responded, report.failed), (50, 0));
     assert!(report.postponed > 0, "{report:?}");
@@ -599,15 +572,12 @@ async fn output_that_no_store_can_hold_fails_only_its_own_run() {
             })
         })
         .shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&poisons))
         .build()
         .unwrap();
 
-    let report = runtime
-        .run_until(until_all_ended(&store, 100))
-        .await
-        .unwrap();
+    let report = runtime.run_until(until_ended(&store, 100)).await.unwrap();
 
     assert_eq!(
         (report.responded, report.failed, report.postponed),
@@ -630,10 +600,7 @@ async fn a_runtime_that_starts_again_from_the_beginning_answers_nothing_twice() 
             .executor(probe)
             .build()
             .unwrap();
-        runtime
-            .run_until(until_all_ended(&store, 50))
-            .await
-            .unwrap();
+        runtime.run_until(until_ended(&store, 50)).await.unwrap();
     }
 
     assert_eq!(count(&store, "answer.v1").await, 50);
@@ -679,7 +646,7 @@ async fn a_panic_of_the_source_or_the_store_does_not_end_the_runtime() {
         .build()
         .unwrap();
 
-    let report = runtime.run_until(until_all_ended(&store, 1)).await.unwrap();
+    let report = runtime.run_until(until_ended(&store, 1)).await.unwrap();
 
     assert_eq!(report.responded, 1, "{report:?}");
     assert!(searches.load(Ordering::SeqCst) > 0);

@@ -21,7 +21,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// Creates the builder of a runtime on all events of a store.
-pub(crate) fn runtime_from_beginning(store: &MemoryStore) -> RuntimeBuilder {
+pub(crate) fn from_beginning(store: &MemoryStore) -> RuntimeBuilder {
     Runtime::builder(store.events()).start_at(StartAt::Beginning)
 }
 
@@ -35,7 +35,7 @@ pub(crate) async fn until(store: &MemoryStore, schema: &str, n: usize) {
 }
 
 /// Waits until `n` runs exist and all of them have ended.
-pub(crate) async fn until_all_ended(store: &MemoryStore, n: usize) {
+pub(crate) async fn until_ended(store: &MemoryStore, n: usize) {
     let open = [RunState::Ready, RunState::Running, RunState::Suspended];
     let open = open
         .into_iter()

@@ -1,6 +1,6 @@
 //! Executors that trigger each other in a loop stop.
 
-use crate::runtime_order::harness::{count, in_state, runtime_from_beginning, until_all_ended};
+use crate::runtime_order::harness::{count, from_beginning, in_state, until_ended};
 use crate::support::{Probe, all, put};
 use serde_json::json;
 use std::sync::Arc;
@@ -23,18 +23,13 @@ async fn a_circle_of_three_stops_after_sixteen_runs_with_one_dead_letter() {
     let store = MemoryStore::default();
     let circle = [("a.v1", "b.v1"), ("b.v1", "c.v1"), ("c.v1", "a.v1")];
     let steps = circle.map(|(from, to)| step(&store, from, &[to]).shared());
-    let runtime = steps
-        .iter()
-        .fold(runtime_from_beginning(&store), |runtime, step| {
-            runtime.executor(Arc::clone(step))
-        });
+    let runtime = steps.iter().fold(from_beginning(&store), |runtime, step| {
+        runtime.executor(Arc::clone(step))
+    });
     let start = put(&store, "a.v1", json!({})).await;
 
     let runtime = runtime.build().unwrap();
-    let report = runtime
-        .run_until(until_all_ended(&store, 17))
-        .await
-        .unwrap();
+    let report = runtime.run_until(until_ended(&store, 17)).await.unwrap();
 
     assert_eq!((report.responded, report.failed), (16, 1));
     let letter = all(&store, "executor.failed.v1").await.remove(0);
@@ -52,13 +47,13 @@ async fn a_circle_of_three_stops_after_sixteen_runs_with_one_dead_letter() {
 async fn an_executor_is_not_triggered_by_its_own_writes() {
     let store = MemoryStore::default();
     let own = step(&store, "a.v1", &["a.v1"]).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&own))
         .build()
         .unwrap();
     put(&store, "a.v1", json!({})).await;
 
-    let report = runtime.run_until(until_all_ended(&store, 2)).await.unwrap();
+    let report = runtime.run_until(until_ended(&store, 2)).await.unwrap();
 
     assert_eq!((own.executed(), count(&store, "a.v1").await), (1, 2));
     assert_eq!((report.responded, report.skipped, report.failed), (1, 1, 0));
@@ -70,18 +65,18 @@ async fn an_executor_is_not_triggered_by_its_own_writes() {
 async fn an_executor_is_triggered_when_another_client_changes_its_breadcrumb() {
     let store = MemoryStore::default();
     let own = step(&store, "a.v1", &["a.v1"]).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&own))
         .build()
         .unwrap();
     let first = put(&store, "a.v1", json!({})).await;
     let changed = async {
-        until_all_ended(&store, 2).await;
+        until_ended(&store, 2).await;
         let mut written = all(&store, "a.v1").await;
         written.retain(|breadcrumb| breadcrumb.id != first.id);
         let patch = Patch::new().context(json!({"by": "somebody else"}));
         store.update(written[0].id, 1, patch).await.unwrap();
-        until_all_ended(&store, 4).await;
+        until_ended(&store, 4).await;
     };
 
     runtime.run_until(changed).await.unwrap();
@@ -93,17 +88,14 @@ async fn an_executor_is_triggered_when_another_client_changes_its_breadcrumb() {
 async fn executors_that_answer_each_other_twice_over_are_bounded_by_the_hops() {
     let store = MemoryStore::default();
     let short = || Profile::default().hop_limit(8);
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(step(&store, "a.v1", &["b.v1", "b.v1"]).profile(short()))
         .executor(step(&store, "b.v1", &["a.v1", "a.v1"]).profile(short()))
         .build()
         .unwrap();
     put(&store, "a.v1", json!({})).await;
 
-    let report = runtime
-        .run_until(until_all_ended(&store, 511))
-        .await
-        .unwrap();
+    let report = runtime.run_until(until_ended(&store, 511)).await.unwrap();
 
     // 1 + 2 + 4 + .. + 128 runs answer, and the 256 runs after them fail at the hop limit.
     assert_eq!((report.responded, report.failed), (255, 256));

@@ -1,8 +1,7 @@
 //! Runs with the same ordering key execute one at a time, in the order of their arrival.
 
 use crate::runtime_order::harness::{
-    Dice, ExecutionLog, Played, SECOND, count, in_state, runtime_from_beginning, tagged, until,
-    until_all_ended,
+    Dice, ExecutionLog, Played, SECOND, count, from_beginning, in_state, tagged, until, until_ended,
 };
 use crate::support::{Probe, event_of, eventually, put, runs};
 use serde_json::json;
@@ -75,15 +74,9 @@ async fn runs_of_one_key_are_sequential_and_runs_of_other_keys_are_concurrent() 
             next[key] += 1;
         }
         let moody = moody(&store, seed, &notebook).profile(by_tag());
-        let runtime = runtime_from_beginning(&store)
-            .executor(moody)
-            .build()
-            .unwrap();
+        let runtime = from_beginning(&store).executor(moody).build().unwrap();
 
-        let report = runtime
-            .run_until(until_all_ended(&store, 1_000))
-            .await
-            .unwrap();
+        let report = runtime.run_until(until_ended(&store, 1_000)).await.unwrap();
 
         notebook.assert_in_order();
         assert_eq!((report.responded, report.failed), (1_000, 0));
@@ -120,15 +113,9 @@ async fn an_ordering_path_applies_to_contexts_too_large_for_the_event() {
     }
     let by_path = Profile::default().ordering(OrderingKey::path("$.key").unwrap());
     let moody = moody(&store, 7, &notebook).profile(by_path);
-    let runtime = runtime_from_beginning(&store)
-        .executor(moody)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(moody).build().unwrap();
 
-    let report = runtime
-        .run_until(until_all_ended(&store, 18))
-        .await
-        .unwrap();
+    let report = runtime.run_until(until_ended(&store, 18)).await.unwrap();
 
     notebook.assert_in_order();
     assert_eq!(report.responded, 18);
@@ -141,7 +128,7 @@ async fn runs_without_a_key_go_side_by_side() {
     for n in 0..10 {
         put(&store, "question.v1", json!({"n": n})).await;
     }
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(slow(&store, &notebook))
         .build()
         .unwrap();
@@ -175,10 +162,7 @@ async fn a_run_that_waits_for_a_retry_blocks_only_its_own_key() {
     for (key, n) in [("a", 0), ("a", 1), ("b", 0), ("b", 1)] {
         ask(&store, key, n).await;
     }
-    let runtime = runtime_from_beginning(&store)
-        .executor(stumbles)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(stumbles).build().unwrap();
     let began = Instant::now();
 
     runtime
@@ -212,10 +196,7 @@ async fn a_suspended_run_holds_its_key_until_it_is_over() {
     for (key, n) in [("a", 0), ("a", 1), ("b", 0)] {
         ask(&store, key, n).await;
     }
-    let runtime = runtime_from_beginning(&store)
-        .executor(waits)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(waits).build().unwrap();
     let began = Instant::now();
 
     runtime
@@ -240,15 +221,13 @@ async fn the_order_holds_over_two_runtimes_on_one_store() {
         let moody = moody(&store, seed, &notebook)
             .profile(by_tag().max_inflight(5))
             .shared();
-        let runtime = runtime_from_beginning(&store)
-            .executor(Arc::clone(&moody))
-            .build();
+        let runtime = from_beginning(&store).executor(Arc::clone(&moody)).build();
         (runtime.unwrap(), moody)
     });
 
     let (here, there) = tokio::join!(
-        one.0.run_until(until_all_ended(&store, 200)),
-        two.0.run_until(until_all_ended(&store, 200))
+        one.0.run_until(until_ended(&store, 200)),
+        two.0.run_until(until_ended(&store, 200))
     );
 
     notebook.assert_in_order();
@@ -313,7 +292,7 @@ async fn a_blocked_run_that_is_processed_by_hand_is_in_progress_and_executes_not
     let (store, notebook) = (MemoryStore::default(), ExecutionLog::default());
     ask(&store, "a", 0).await;
     let blocked = tagged(&store, "question.v1", "key:a", json!({"key": "a", "n": 1})).await;
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(slow(&store, &notebook))
         .build()
         .unwrap();

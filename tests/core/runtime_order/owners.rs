@@ -1,6 +1,6 @@
 //! Leases belong to the runtime that claimed them, until the runtime releases them or ends.
 
-use crate::runtime_order::harness::{SECOND, runtime_from_beginning, until_all_ended};
+use crate::runtime_order::harness::{SECOND, from_beginning, until_ended};
 use crate::support::{Call, Do, Probe, Shim, eventually, put, runs};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ fn with_lease(id: &str, store: &(impl BreadcrumbStore + Clone), lease: Duration)
 }
 
 fn runtime_of(probe: &Arc<Probe>, store: &MemoryStore) -> Runtime {
-    let runtime = runtime_from_beginning(store).drain_timeout(SECOND);
+    let runtime = from_beginning(store).drain_timeout(SECOND);
     runtime.executor(Arc::clone(probe)).build().unwrap()
 }
 
@@ -64,8 +64,8 @@ async fn two_runtimes_on_one_store_handle_execute_no_run_twice_and_release_no_le
         let [first, second] = [0, 1].map(|one| runtime_of(&probes[one], &store));
 
         let (first, second) = tokio::join!(
-            first.run_until(until_all_ended(&store, runs_of_all)),
-            second.run_until(until_all_ended(&store, runs_of_all)),
+            first.run_until(until_ended(&store, runs_of_all)),
+            second.run_until(until_ended(&store, runs_of_all)),
         );
 
         assert_eq!(
@@ -217,7 +217,7 @@ async fn releases_that_fail_delay_other_executors_only_until_the_leases_expire()
     let short = Profile::default().lease(SECOND / 2);
     let first = Probe::on("question.v1", "first", &handle).profile(short);
     let other = Probe::on("other.v1", "other", &handle).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(first.shared())
         .executor(Arc::clone(&other))
         .build()

@@ -1,7 +1,7 @@
 //! Executors that an operator pauses and resumes while events arrive.
 
 use crate::runtime_order::harness::{
-    ExecutionLog, SECOND, count, in_state, runtime_from_beginning, until, until_all_ended,
+    ExecutionLog, SECOND, count, from_beginning, in_state, until, until_ended,
 };
 use crate::support::{Call, Do, Probe, Shim, event_of, eventually, put, runs};
 use futures::FutureExt as _;
@@ -40,7 +40,7 @@ async fn a_paused_executor_finishes_its_runs_and_starts_the_others_once_it_is_re
     let store = MemoryStore::default();
     let notebook = ExecutionLog::default();
     put(&store, "question.v1", json!({"key": "a", "n": 5})).await;
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(prober(&store, "prober", &notebook))
         .sweep_every(Duration::from_secs(3_600))
         .build()
@@ -64,7 +64,7 @@ async fn a_paused_executor_finishes_its_runs_and_starts_the_others_once_it_is_re
 
         let resumed = Instant::now();
         assert!(runtime.resume("prober").await.unwrap());
-        until_all_ended(&store, 4).await;
+        until_ended(&store, 4).await;
         assert!(
             resumed.elapsed() < SECOND * 60,
             "the run must not wait for a sweep"
@@ -86,7 +86,7 @@ async fn another_process_finds_the_runs_of_a_resumed_executor_with_its_next_swee
     let notebook = ExecutionLog::default();
     store.pause_executor("prober").await.unwrap();
     put(&store, "question.v1", json!({"key": "a"})).await;
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(prober(&store, "prober", &notebook))
         .sweep_every(SECOND * 60)
         .build()
@@ -98,7 +98,7 @@ async fn another_process_finds_the_runs_of_a_resumed_executor_with_its_next_swee
         assert_eq!(notebook.len(), 0, "the run must not start");
         store.resume_executor("prober").await.unwrap();
         let resumed = Instant::now();
-        until_all_ended(&store, 1).await;
+        until_ended(&store, 1).await;
         assert!(resumed.elapsed() <= SECOND * 61);
     };
     runtime.run_until(stop).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_pause_of_one_executor_leaves_the_others_at_work() {
     for n in 0..10 {
         put(&store, "question.v1", json!({"key": "a", "n": n % 2})).await;
     }
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(prober(&store, "paused", &paused))
         .executor(prober(&store, "other", &other))
         .build()
@@ -187,10 +187,7 @@ async fn a_later_version_of_the_trigger_of_a_running_run_waits_for_the_end_of_a_
 async fn an_executor_that_cannot_be_paused_reports_the_reason() {
     let store = MemoryStore::default();
     let prober = prober(&store, "prober", &ExecutionLog::default());
-    let runtime = runtime_from_beginning(&store)
-        .executor(prober)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(prober).build().unwrap();
 
     let (unpaused, unresumed) = (
         runtime.pause("nobody").await.unwrap_err(),

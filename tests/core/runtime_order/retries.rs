@@ -1,7 +1,7 @@
 //! Retries of runs: their time, their limits, and their effects.
 
 use crate::runtime_order::harness::{
-    ExecutionLog, LEASE, SECOND, count, runtime_from_beginning, until, until_all_ended,
+    ExecutionLog, LEASE, SECOND, count, from_beginning, until, until_ended,
 };
 use crate::support::log::Log;
 use crate::support::{Call, Do, Probe, Shim, all, event_of, eventually, put, runs, unavailable};
@@ -43,10 +43,7 @@ async fn a_retried_run_starts_at_the_due_time_of_the_ledger() {
                 }
             }
         });
-    let runtime = runtime_from_beginning(&store)
-        .executor(stumbles)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(stumbles).build().unwrap();
     let dues = Mutex::new(Vec::new());
     let done = async {
         eventually(async || notebook.len() == 8).await;
@@ -55,7 +52,7 @@ async fn a_retried_run_starts_at_the_due_time_of_the_ledger() {
             .iter()
             .map(|run| run.due.unwrap().since(clock.updated_at));
         dues.lock().unwrap().extend(due);
-        until_all_ended(&store, 8).await;
+        until_ended(&store, 8).await;
     };
 
     runtime.run_until(done).await.unwrap();
@@ -90,10 +87,7 @@ async fn a_rate_limited_run_waits_for_the_requested_delay_and_uses_no_attempt() 
                 }
             }
         });
-    let runtime = runtime_from_beginning(&store)
-        .executor(limited)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(limited).build().unwrap();
 
     let report = runtime
         .run_until(until(&store, "answer.v1", 1))
@@ -122,7 +116,7 @@ async fn a_permanent_error_fails_its_run_at_the_first_attempt() {
     let refuses = Probe::on("question.v1", "refuses", &store)
         .failing(|| permanent("unknown city"))
         .shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&refuses))
         .build()
         .unwrap();
@@ -158,7 +152,7 @@ async fn a_run_that_three_workers_died_with_is_a_crash_loop_and_leaves_others_al
     };
     for death in 1..=3 {
         let hangs = worker();
-        let runtime = runtime_from_beginning(&store)
+        let runtime = from_beginning(&store)
             .executor(Arc::clone(&hangs))
             .build()
             .unwrap();
@@ -172,12 +166,12 @@ async fn a_run_that_three_workers_died_with_is_a_crash_loop_and_leaves_others_al
         timeout(2 * LEASE, died).await.unwrap();
     }
     let last = worker();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&last))
         .build()
         .unwrap();
 
-    let report = runtime.run_until(until_all_ended(&store, 2)).await.unwrap();
+    let report = runtime.run_until(until_ended(&store, 2)).await.unwrap();
 
     let letter = all(&store, "executor.failed.v1").await.remove(0);
     assert_eq!(letter.context["class"], "crash_loop");
@@ -199,7 +193,7 @@ async fn a_run_with_a_limit_of_one_crash_has_its_dead_letter_after_one_lost_work
     };
     let dies = worker();
     {
-        let runtime = runtime_from_beginning(&store)
+        let runtime = from_beginning(&store)
             .executor(Arc::clone(&dies))
             .build()
             .unwrap();
@@ -213,12 +207,12 @@ async fn a_run_with_a_limit_of_one_crash_has_its_dead_letter_after_one_lost_work
         timeout(2 * LEASE, died).await.unwrap();
     }
     let last = worker();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&last))
         .build()
         .unwrap();
 
-    let report = runtime.run_until(until_all_ended(&store, 1)).await.unwrap();
+    let report = runtime.run_until(until_ended(&store, 1)).await.unwrap();
 
     let letter = all(&store, "executor.failed.v1").await.remove(0);
     assert_eq!(letter.context["class"], "crash_loop");
@@ -244,7 +238,7 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_suspect_runs_one_p
         let dies = Probe::on("question.v1", "worker", &mortal)
             .hanging()
             .shared();
-        let runtime = runtime_from_beginning(&store)
+        let runtime = from_beginning(&store)
             .executor(Arc::clone(&dies))
             .build()
             .unwrap();
@@ -260,15 +254,9 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_suspect_runs_one_p
         sleep(2 * LEASE).await;
     }
     let last = Probe::on("question.v1", "worker", &store);
-    let runtime = runtime_from_beginning(&store)
-        .executor(last)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(last).build().unwrap();
 
-    runtime
-        .run_until(until_all_ended(&store, RUNS))
-        .await
-        .unwrap();
+    runtime.run_until(until_ended(&store, RUNS)).await.unwrap();
 
     logs.push(log.take());
     let lines = |log: usize, part: &str| -> Vec<String> {
@@ -318,7 +306,7 @@ async fn a_run_with_a_high_limit_does_not_cost_another_run_its_last_worker() {
                 Ok(json!({}))
             })
             .shared();
-        let runtime = runtime_from_beginning(&store)
+        let runtime = from_beginning(&store)
             .executor(Arc::clone(&killer))
             .executor(Arc::clone(&slow))
             .build()
@@ -363,7 +351,7 @@ async fn outages_of_the_store_are_not_counted_as_deaths_of_a_worker_that_lives()
             Ok(json!({}))
         })
         .shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&probe))
         .build()
         .unwrap();
@@ -381,7 +369,7 @@ async fn outages_of_the_store_are_not_counted_as_deaths_of_a_worker_that_lives()
                 recovered.elapsed()
             );
         }
-        until_all_ended(&store, RUNS).await;
+        until_ended(&store, RUNS).await;
     };
 
     runtime.run_until(scenario).await.unwrap();
@@ -417,7 +405,7 @@ async fn outages_of_the_store_before_execute_use_no_attempt() {
     let probe = Probe::on("question.v1", "worker", &away)
         .profile(Profile::default().at_most_once().attempts(1).lease(LEASE))
         .shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&probe))
         .build()
         .unwrap();
@@ -427,7 +415,7 @@ async fn outages_of_the_store_before_execute_use_no_attempt() {
             tokio::time::sleep(3 * LEASE).await;
             is_out.store(0, Ordering::SeqCst);
         }
-        until_all_ended(&store, 1).await;
+        until_ended(&store, 1).await;
     };
 
     runtime.run_until(scenario).await.unwrap();
@@ -476,10 +464,10 @@ async fn a_worker_that_loses_the_store_until_another_has_its_run_is_not_counted_
             assert_ne!(holder.load(Ordering::SeqCst), number);
             tokio::time::sleep(LEASE / 3).await;
         }
-        until_all_ended(&store, 1).await;
+        until_ended(&store, 1).await;
     };
     let [first, second] = probes.each_ref().map(|probe| {
-        let runtime = runtime_from_beginning(&store).executor(Arc::clone(probe));
+        let runtime = from_beginning(&store).executor(Arc::clone(probe));
         runtime.build().unwrap()
     });
 
@@ -505,7 +493,7 @@ async fn suspect_runs_execute_one_at_a_time_after_two_worker_deaths() {
         let hangs = Probe::on("question.v1", "worker", &dies)
             .executing(|_| std::future::pending())
             .shared();
-        let runtime = runtime_from_beginning(&store)
+        let runtime = from_beginning(&store)
             .executor(Arc::clone(&hangs))
             .build()
             .unwrap();
@@ -536,13 +524,13 @@ async fn suspect_runs_execute_one_at_a_time_after_two_worker_deaths() {
             Ok(json!({}))
         }
     });
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(last.shared())
         .build()
         .unwrap();
 
     let report = runtime
-        .run_until(until_all_ended(&store, 2 * SUSPECTS))
+        .run_until(until_ended(&store, 2 * SUSPECTS))
         .await
         .unwrap();
 
@@ -569,7 +557,7 @@ async fn a_failed_run_that_is_redone_runs_with_fresh_attempts_and_another_key() 
             }
         })
         .shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&probe))
         .build()
         .unwrap();
@@ -581,7 +569,7 @@ async fn a_failed_run_that_is_redone_runs_with_fresh_attempts_and_another_key() 
         runtime.redo(&run).await.unwrap();
         until(&store, "answer.v1", 1).await;
         assert!(asked.elapsed() < SECOND, "{:?}", asked.elapsed());
-        until_all_ended(&store, 1).await;
+        until_ended(&store, 1).await;
     };
 
     let report = runtime.run_until(redone).await.unwrap();
@@ -602,12 +590,12 @@ async fn a_run_that_cannot_be_redone_reports_the_reason() {
     let question = put(&store, "question.v1", json!({})).await;
     let plain = Probe::on("other.v1", "plain", &Shim::without_ledger(&store));
     let silent = Probe::on("question.v1", "prober", &store).writing(Response::none());
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(silent)
         .executor(plain)
         .build()
         .unwrap();
-    runtime.run_until(until_all_ended(&store, 1)).await.unwrap();
+    runtime.run_until(until_ended(&store, 1)).await.unwrap();
     let run = |executor: &str| RunRef::of(executor, &event_of(&question));
     let redo = async |run: RunRef| runtime.redo(&run).await.unwrap_err();
 
@@ -649,7 +637,7 @@ async fn a_run_that_fell_due_during_a_downtime_starts_with_the_next_runtime() {
             }
         })
     };
-    let first = runtime_from_beginning(&store)
+    let first = from_beginning(&store)
         .executor(limited(Some(60 * SECOND)))
         .build()
         .unwrap();
@@ -710,11 +698,8 @@ async fn one_failed_read_after(seconds: u32, attempts: u32) -> (u64, Duration) {
                 Ok(json!({}))
             }
         });
-    let runtime = runtime_from_beginning(&store)
-        .executor(worker)
-        .build()
-        .unwrap();
-    let report = runtime.run_until(until_all_ended(&store, 2)).await.unwrap();
+    let runtime = from_beginning(&store).executor(worker).build().unwrap();
+    let report = runtime.run_until(until_ended(&store, 2)).await.unwrap();
     let turns = notebook.turns();
     let paused = turns.get(1).zip(turns[0].end);
     let paused = paused.map_or(Duration::MAX, |(next, end)| next.start - end);
@@ -751,12 +736,9 @@ async fn one_failed_read_after_a_long_attempt_that_failed_does_not_end_a_run() {
                 Err("reset".into())
             }
         });
-    let runtime = runtime_from_beginning(&store)
-        .executor(worker)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(worker).build().unwrap();
 
-    let report = runtime.run_until(until_all_ended(&store, 1)).await.unwrap();
+    let report = runtime.run_until(until_ended(&store, 1)).await.unwrap();
 
     assert_eq!((report.responded, report.failed), (1, 0));
 }
@@ -783,12 +765,9 @@ async fn one_rate_limit_after_a_long_wait_for_its_turn_does_not_end_a_run() {
                 Ok(json!({}))
             }
         });
-    let runtime = runtime_from_beginning(&store)
-        .executor(worker)
-        .build()
-        .unwrap();
+    let runtime = from_beginning(&store).executor(worker).build().unwrap();
 
-    let report = runtime.run_until(until_all_ended(&store, 3)).await.unwrap();
+    let report = runtime.run_until(until_ended(&store, 3)).await.unwrap();
 
     assert_eq!((report.responded, report.failed), (3, 0));
 }

@@ -1,7 +1,7 @@
 //! Shutdown of a runtime: immediate, in order, and without effects of unfinished work.
 
 use crate::runtime_order::harness::{
-    LEASE, SECOND, count, in_state, runtime_from_beginning, tagged, until, until_all_ended,
+    LEASE, SECOND, count, from_beginning, in_state, tagged, until, until_ended,
 };
 use crate::support::{Call, Do, Probe, Shim, event_of, eventually, put, runs};
 use async_trait::async_trait;
@@ -44,7 +44,7 @@ async fn a_stopping_runtime_claims_nothing_and_leaves_waiting_runs_unchanged() {
         put(&store, "question.v1", json!({"n": n})).await;
     }
     let worker = takes(&store, 10).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&worker))
         .max_inflight(3)
         .build()
@@ -87,7 +87,7 @@ async fn a_released_run_has_used_no_attempt_and_starts_elsewhere_immediately() {
     for n in 0..5 {
         put(&store, "question.v1", json!({"n": n})).await;
     }
-    let first = runtime_from_beginning(&store)
+    let first = from_beginning(&store)
         .executor(takes(&store, 1_000))
         .drain_timeout(3 * SECOND)
         .build()
@@ -116,7 +116,7 @@ async fn a_released_run_has_used_no_attempt_and_starts_elsewhere_immediately() {
 async fn a_released_run_is_found_by_a_runtime_that_is_already_running() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
-    let leaves = runtime_from_beginning(&store)
+    let leaves = from_beginning(&store)
         .executor(takes(&store, 1_000))
         .drain_timeout(3 * SECOND)
         .build()
@@ -174,19 +174,19 @@ async fn a_key_resumes_after_a_shutdown_with_the_released_run() {
         tagged(&store, "question.v1", "key:a", json!({"n": n})).await;
     }
     let ordered = || Profile::default().ordering(OrderingKey::tag("key:"));
-    let first = runtime_from_beginning(&store)
+    let first = from_beginning(&store)
         .executor(takes(&store, 1_000).profile(ordered()))
         .drain_timeout(SECOND)
         .build()
         .unwrap();
     first.run_until(sleep(SECOND)).await.unwrap();
     let worker = takes(&store, 1).profile(ordered()).shared();
-    let next = runtime_from_beginning(&store)
+    let next = from_beginning(&store)
         .executor(Arc::clone(&worker))
         .build()
         .unwrap();
 
-    next.run_until(until_all_ended(&store, 2)).await.unwrap();
+    next.run_until(until_ended(&store, 2)).await.unwrap();
 
     let n = |call| worker.context(call).trigger().context["n"].clone();
     assert_eq!((n(0), n(1)), (json!(0), json!(1)));
@@ -198,7 +198,7 @@ async fn a_second_signal_ends_the_drain_at_once_and_gives_the_running_work_back(
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
     let worker = takes(&store, 10).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&worker))
         .build()
         .unwrap();
@@ -212,7 +212,7 @@ async fn a_second_signal_ends_the_drain_at_once_and_gives_the_running_work_back(
     let left = runs(&store).await.remove(0);
     assert_eq!((left.state, left.attempts), (RunState::Ready, 0));
     assert_eq!(count(&store, "answer.v1").await, 0);
-    let next = runtime_from_beginning(&store)
+    let next = from_beginning(&store)
         .executor(takes(&store, 0))
         .build()
         .unwrap();
@@ -224,7 +224,7 @@ async fn a_second_signal_ends_the_drain_at_once_and_gives_the_running_work_back(
 async fn a_signal_stream_that_ends_is_not_a_signal() {
     let store = MemoryStore::default();
     put(&store, "question.v1", json!({})).await;
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(takes(&store, 2))
         .build()
         .unwrap();
@@ -260,7 +260,7 @@ async fn a_second_signal_prevents_all_writes_including_those_of_finished_work() 
         put(&store, "question.v1", json!({"n": n})).await;
     }
     let restless = restless(&store, &let_go).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&restless))
         .build()
         .unwrap();
@@ -292,7 +292,7 @@ async fn a_dropped_runtime_writes_nothing_even_for_finished_work() {
         put(&store, "question.v1", json!({"n": n})).await;
     }
     let restless = restless(&store, &let_go).shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&restless))
         .build()
         .unwrap();
@@ -324,7 +324,7 @@ async fn a_runtime_makes_no_store_calls_after_it_returns() {
         Do::Pass
     });
     let worker = Probe::on("question.v1", "worker", &watched).hanging();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(worker)
         .drain_timeout(SECOND)
         .build()
@@ -357,7 +357,7 @@ async fn the_report_counts_the_outcome_of_every_run() {
         put(&store, "question.v1", json!({"n": n})).await;
     }
     put(&store, "other.v1", json!({})).await;
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(mixed)
         .drain_timeout(SECOND)
         .build()
@@ -423,7 +423,7 @@ async fn repeated_drops_of_the_runtime_do_not_count_as_crashes_of_a_healthy_run(
             Ok(json!({"ok": true}))
         })
         .shared();
-    let runtime = runtime_from_beginning(&store)
+    let runtime = from_beginning(&store)
         .executor(Arc::clone(&worker))
         .build()
         .unwrap();
