@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of errors of one error chain that the search for a class inspects. A longer chain may be a cycle.
+/// Maximum number of errors of one error chain that the search for a retry class inspects. A longer chain may be a cycle.
 const DEPTH: usize = 16;
 
 /// Returns the retry class of an error: its own class, or the class of the first source that has one.
@@ -50,7 +50,7 @@ pub fn class_of(error: &(dyn Error + 'static)) -> ErrorClass {
     }
 }
 
-/// Returns the decision about a retry of a run that failed with an error.
+/// Returns the retry decision (permanent, transient or rate limited) for an error with which a run failed.
 pub(crate) fn verdict(error: &(dyn Error + 'static)) -> Verdict {
     class_of(error).verdict
 }
@@ -78,7 +78,8 @@ fn find(error: &(dyn Error + 'static)) -> (Option<Verdict>, Option<&'static str>
     (verdict, code)
 }
 
-/// Returns the retry decision for an error without a class. Invalid JSON is permanent, because the same input fails again.
+/// Returns the retry decision for an error without a retry class: permanent for invalid JSON, because the same input fails again,
+/// otherwise transient.
 fn of_foreign(error: &(dyn Error + 'static)) -> Verdict {
     match error.is::<serde_json::Error>() {
         true => Verdict::Permanent,
@@ -86,12 +87,12 @@ fn of_foreign(error: &(dyn Error + 'static)) -> Verdict {
     }
 }
 
-/// Returns the retry class of an error whose type belongs to this crate.
+/// Returns the retry class of an error whose type belongs to this crate, or `None` for any other error.
 fn own(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     KNOWN.iter().find_map(|class| class(error))
 }
 
-/// Returns the retry class of a model's error. Rate limits of a model use no attempt.
+/// Returns the retry class of a model's error, or `None` for an error of another type. Rate limits of a model use no attempt.
 #[cfg(feature = "agents")]
 fn of_model(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     let error = error.downcast_ref::<agent::ModelError>()?;
@@ -263,7 +264,7 @@ const KNOWN: &[Class] = &[
     },
 ];
 
-/// Returns the retry class of an error that a retry cannot fix.
+/// Returns the retry class of an error of type `E`, which a retry cannot fix, or `None` for an error of another type.
 fn never<E: Error + 'static>(
     error: &(dyn Error + 'static),
     code: &'static str,

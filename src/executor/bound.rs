@@ -24,9 +24,10 @@ use std::sync::Arc;
     )
 )]
 pub(crate) enum WriteRestriction {
-    /// The part of the run may write only these schemas.
+    /// A part of a run, such as a tool, may write only these schemas.
     Listed(Arc<[String]>),
-    /// The part of the run may write all schemas except reserved ones, such as requests and answers. Only the run itself writes these.
+    /// A part of a run, such as a tool, may write all schemas except reserved ones, such as requests and answers. Only the run
+    /// itself writes these.
     Unreserved,
 }
 
@@ -51,7 +52,7 @@ impl WriteRestriction {
 pub(super) struct AllowedSchemas<'a> {
     /// Schemas that the executor may write, or `None` for all schemas.
     pub(super) executor: Option<&'a [String]>,
-    /// Schemas that the part of the run may write, or `None` if only the executor limits the schemas.
+    /// Schemas that a part of the run, such as a tool, may write, or `None` if only the executor limits the schemas.
     pub(super) restriction: Option<&'a WriteRestriction>,
 }
 
@@ -116,8 +117,8 @@ pub(super) async fn admit(
     Ok(Ok(admitted))
 }
 
-/// Returns the reason why a write of a run is refused. The result is `None` if the write's new schema and the schema of the changed or
-/// deleted breadcrumb are both allowed.
+/// Returns the reason why a write of a run is refused, or `None` if the write is permitted. A write is permitted if its new
+/// schema and the schema of the changed or deleted breadcrumb are both allowed.
 async fn refusal(
     write: &Write,
     allowed: AllowedSchemas<'_>,

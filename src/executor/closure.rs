@@ -89,7 +89,7 @@ pub struct ExecutorBuilder<S> {
 #[derive(Clone, Copy, Debug)]
 pub struct NoState;
 
-/// Marks an [`ExecutorBuilder`] whose closure also takes a clone of a state.
+/// Marks an [`ExecutorBuilder`] whose closure also takes a clone of the value that the builder method `state` sets.
 #[derive(Clone, Debug)]
 pub struct WithState<T>(T);
 

@@ -244,7 +244,7 @@ impl ExecutionContext {
         &self.trigger
     }
 
-    /// Returns the context of the breadcrumb under a key. The key belongs to a context source of one item, or is the trigger's alias.
+    /// Returns the JSON context of a breadcrumb by key: the key of a context source with one item, or the trigger's alias.
     ///
     /// Returns `None` if the source is a list, is missing, or found nothing.
     ///
@@ -294,8 +294,8 @@ impl ExecutionContext {
             .unwrap_or_default()
     }
 
-    /// Returns the context of the breadcrumb under a key, or an error if [`get`](Self::get) returns `None`. The key belongs to a context
-    /// source of one item, or is the trigger's alias.
+    /// Returns the JSON context of a breadcrumb by key, or an error if [`get`](Self::get) returns `None`. The key belongs to a
+    /// context source of one item, or is the trigger's alias.
     ///
     /// Return the error from `execute` with `?`. If the source found nothing, the run is retried. A
     /// wrong key fails the run at once.
@@ -340,8 +340,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Deserializes the context of the breadcrumb under a key. The key belongs to a context source of one item, or is the trigger's
-    /// alias.
+    /// Deserializes the JSON context of a breadcrumb by key: the key of a context source with one item, or the trigger's alias.
     ///
     /// # Errors
     /// The errors of [`require`](Self::require), and [`ContextError::Shape`] if the context does not deserialize to `T`.
@@ -503,7 +502,8 @@ impl ExecutionContext {
         self.run().turn_events.as_ref()
     }
 
-    /// Saves the progress of the run. The next attempt reads the state with [`resumed`](Self::resumed).
+    /// Saves a JSON value of the caller as the state from which the run's next attempt resumes. The next attempt reads the state
+    /// with [`resumed`](Self::resumed).
     ///
     /// A new state replaces the state that was saved before.
     ///
@@ -602,8 +602,8 @@ impl ExecutionContext {
         super::bound::bind(store, self.run(), self.write_restriction.as_ref())
     }
 
-    /// Returns an execution context for one part of the run, such as a tool. The part may write only some of the schemas that the executor
-    /// may write.
+    /// Returns a copy of this execution context for one part of the run, such as a tool, that may write only the schemas that
+    /// `share` allows. The executor must be allowed to write the schemas, too.
     #[cfg(feature = "agents")]
     pub(crate) fn writing_only(&self, restriction: WriteRestriction) -> Self {
         Self {
@@ -612,7 +612,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Returns the execution context of a run within this run, without sources.
+    /// Returns the execution context of a run within this run, without context sources.
     #[cfg(feature = "workflows")]
     pub(crate) fn inner(&self, trigger: Arc<Breadcrumb>, inner: InnerRun) -> Self {
         let run = self.run.get_or_init(|| Arc::new(RunHandle::detached(None)));

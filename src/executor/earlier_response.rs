@@ -1,4 +1,4 @@
-//! Search for responses that earlier processes wrote. It is needed on a store whose run ledger is only in the memory of this process.
+//! Search of a store for the earlier response of a run, for stores whose run ledger exists only in the memory of this process.
 
 use super::UniversalExecutor;
 use super::claimed_run::{ClaimedRun, store_error};
@@ -10,8 +10,8 @@ use crate::model::{Event, Selector, Timestamp};
 use crate::store::{BreadcrumbStore, Claim, Commit, Query, RunEnd, RunRef, finished_run, run_tag};
 use std::time::Duration;
 
-/// Adds the IDs of the response breadcrumbs to the claim result of a run that has ended. The breadcrumbs are read from the store, because
-/// the in-memory ledger does not record them.
+/// Adds the IDs of the response breadcrumbs to the result of a claim that found the run already ended. The breadcrumbs are read
+/// from the store, because the in-memory ledger does not record them.
 ///
 /// Returns any other claim unchanged, and also a claim whose breadcrumbs cannot be read now.
 pub(super) async fn with_written(store: &dyn BreadcrumbStore, run: &RunRef, claim: Claim) -> Claim {
@@ -51,7 +51,8 @@ async fn search(
 }
 
 impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
-    /// Ends the run without executing it if the store has its response already. Returns `None` if the run has to be executed.
+    /// Ends a run without executing it if the store already contains the run's response. Returns `None` if the run has to be
+    /// executed.
     ///
     /// The search costs a request, so it is omitted if an earlier response is impossible.
     pub(super) async fn answered_before(

@@ -27,7 +27,7 @@ use tokio::time::timeout;
 pub(crate) const NEVER_ENDED: &str = "never_ended";
 
 impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
-    /// Ends a run as skipped for a reason, and returns `outcome`.
+    /// Ends the run as skipped in the run ledger, with a reason code, and returns the outcome that the caller passed.
     pub(super) async fn skip(
         &self,
         reason: &'static str,
@@ -381,8 +381,8 @@ fn reason(class: FailureClass, profile: &Profile) -> String {
     }
 }
 
-/// Returns the position of a retry delay between zero and its maximum, in `0.0..1.0`. The position differs between runs, but is
-/// constant for one attempt.
+/// Returns the jitter of a retry delay as a fraction of the maximum delay, in `0.0..1.0`, derived from the run and the attempt
+/// number. The fraction differs between runs, but is constant for one attempt.
 fn chance(run: &RunRef, attempt: u32) -> f64 {
     let key = run.key("", attempt);
     let digits = key

@@ -44,10 +44,10 @@ pub(super) struct RunHandle {
     pub(super) resumed: Option<Resumed>,
     pub(super) cancellation: Cancellation,
     pub(super) lease_requests: LeaseRequests,
-    /// The scope of the runtime that processes the run, or `None` outside a runtime.
+    /// State that the runtime shares with the run, such as the concurrency permit, or `None` outside a runtime.
     pub(super) scope: Option<Arc<RunScope>>,
     pub(super) key: OnceLock<String>,
-    /// Events for the client of a chat turn, or `None` if the trigger is not a message of a chat session.
+    /// Buffer of events for the client of a chat turn, or `None` if the trigger is not a message of a chat session.
     pub(super) turn_events: Option<Arc<TurnEvents>>,
     /// The storage for the state of a run within a run, or `None` for an outer run.
     pub(super) state_storage: Option<Arc<dyn StateStorage>>,
@@ -62,7 +62,7 @@ pub(super) struct RunHandle {
 }
 
 impl RunHandle {
-    /// Creates the handle of an execution context outside a run.
+    /// Creates the run handle for an execution context that belongs to no run.
     pub(super) fn detached(resumed: Option<Resumed>) -> Self {
         Self {
             attempt: 1,
@@ -71,7 +71,7 @@ impl RunHandle {
         }
     }
 
-    /// Creates the handle of a run within the run `outer`.
+    /// Creates the run handle of a run within the outer run `outer`.
     #[cfg(feature = "workflows")]
     pub(super) fn within(outer: Arc<Self>, inner: InnerRun) -> Self {
         Self {

@@ -1,4 +1,5 @@
-//! Runs within a run: an inner run has its own trigger, key and state, and the lease, clock and stamp of the outer run.
+//! Runs within a run, with their own trigger, idempotency key and saved state, but the lease, clock and write origin of the outer
+//! run.
 
 use super::resumed::Resumed;
 use super::state_storage::StateStorage;
@@ -11,7 +12,7 @@ pub(crate) struct InnerRun {
     pub(crate) key: String,
     /// The saved state that the inner run resumes with.
     pub(crate) resumed: Option<Resumed>,
-    /// Saves the state of the inner run as part of the outer run's state.
+    /// Storage that saves the state of the inner run as part of the outer run's state.
     pub(crate) state_storage: Arc<dyn StateStorage>,
     /// If `true`, the trigger of the inner run contains text of the user whose message the outer run answers.
     pub(crate) for_user: bool,

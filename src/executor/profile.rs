@@ -121,9 +121,10 @@ pub struct RetryPolicy {
     /// Period, counted from the first claim of an attempt, during which an error before `execute` does not use up the attempt. Such an
     /// error is, for example, an unreadable trigger or required source. Defaults to 60 s.
     pub read_retry_timeout: Duration,
-    /// Maximum age, counted from the first claim, of an attempt that is repeatedly rate limited. Defaults to 24 h.
+    /// Maximum time, counted from an attempt's first claim, during which a rate-limited attempt is repeated before the run fails.
+    /// Defaults to 24 h.
     ///
-    /// A run that exceeds it fails.
+    /// A run fails before a retry that would exceed this time.
     pub max_age: Duration,
 }
 

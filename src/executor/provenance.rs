@@ -1,4 +1,5 @@
-//! Stamps on the writes of a run: the author, the session tags, and the field `creator`, which names the run's executor and trigger.
+//! Origin data on the writes of a run: the author, the session tags, and the field `creator`, which names the run's executor and
+//! trigger.
 
 use super::profile::Profile;
 use crate::error::excerpt;
@@ -13,14 +14,15 @@ use std::sync::Arc;
 /// The field of a breadcrumb's context that names the origin of the write.
 const CREATOR: &str = "creator";
 
-/// Origin of all writes of one run: the executor, the trigger and the lineage.
+/// Origin of all writes of one run: the executor, the trigger and the chain of runs (correlation ID and hop count).
 #[derive(Clone, Debug)]
 pub(super) struct Stamp {
     kind: Cow<'static, str>,
     executor: Arc<str>,
     definition: Option<String>,
     trigger: Arc<Breadcrumb>,
-    /// The lineage of the breadcrumbs that the run writes: one hop after the trigger.
+    /// The correlation ID of the chain of runs, and the hop count of the breadcrumbs that the run writes: one more than the
+    /// trigger's.
     lineage: Lineage,
 }
 
@@ -195,7 +197,8 @@ pub(super) fn trigger_of(found: &Breadcrumb) -> Option<BreadcrumbId> {
     creator.get("trigger_id")?.as_str()?.parse().ok()
 }
 
-/// Returns the lineage in the `creator` of a trigger, for a store whose ledger records no lineage. The `creator` can be forged.
+/// Returns the correlation ID and hop count in the `creator` of a trigger, for a store whose ledger does not record them. The
+/// `creator` can be forged.
 pub(super) fn claimed_lineage(trigger: &Breadcrumb) -> Lineage {
     /// Maximum length of a correlation ID in characters. The ID is copied to every write of the chain.
     const MAX_CORRELATION_CHARS: usize = 128;

@@ -79,7 +79,8 @@ pub(crate) async fn give_up<E: UniversalExecutor + ?Sized>(
     }
 }
 
-/// Returns the run of an event that a runtime claimed already, or claims the run. Returns the outcome if the run needs no work.
+/// Returns the run for an event: the run that the runtime already claimed, or else a newly claimed run. Returns the outcome if
+/// the run needs no work.
 async fn claim_or_take<'e, E: UniversalExecutor + ?Sized>(
     executor: &'e E,
     store: RunStore<'e>,
@@ -389,8 +390,8 @@ impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
     }
 }
 
-/// Returns the event kind for the routing of a breadcrumb that still exists. If the event wrongly reports a deletion, the kind is `Created`
-/// or `Updated`.
+/// Returns the event kind for the routing of an existing breadcrumb to subscriptions: never `Deleted`, even if the event wrongly
+/// reports a deletion. A deletion is replaced by `Created` or `Updated`, depending on the breadcrumb's version.
 fn kind_of_existing(event: &Event, found: &Breadcrumb) -> EventKind {
     match event.effective_kind() {
         EventKind::Deleted if found.version > 1 => EventKind::Updated,

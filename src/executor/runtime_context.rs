@@ -33,7 +33,8 @@ pub(crate) struct PendingClaim {
     pub(crate) since: Instant,
 }
 
-/// Resources that a runtime lends to a run, and the progress that the run reports.
+/// State that a runtime shares with one claimed run: the lease, the concurrency permit, data of the store, and the run's
+/// progress.
 #[derive(Debug)]
 pub(crate) struct RunScope {
     pub(super) store: SharedStoreState,
@@ -117,7 +118,7 @@ enum PermitState {
 }
 
 impl RunScope {
-    /// Creates the scope of a claimed run, with its permit.
+    /// Creates the state that a runtime shares with a claimed run, with the run's concurrency permit.
     pub(crate) fn new(
         store: SharedStoreState,
         pending_claim: PendingClaim,
@@ -187,12 +188,12 @@ impl RunScope {
         !self.began.load(Ordering::Relaxed) || (self.was_taken() && !executed)
     }
 
-    /// Releases the permit of a run that has ended.
+    /// Releases the concurrency permit of a run that has ended.
     pub(crate) fn release_permit(&self) {
         *lock(&self.permit) = PermitState::Released;
     }
 
-    /// Frees the permit of the run while its response is committed, if another run may start meanwhile.
+    /// Frees the concurrency permit of the run while its response is committed, if another run may start meanwhile.
     pub(super) fn record_commit(&self) {
         let mut own = lock(&self.permit);
         if let PermitState::Committing(_) = &*own {
@@ -213,8 +214,8 @@ impl RunScope {
         }
     }
 
-    /// Returns `true` if this scope belongs to `run`, with any version of the trigger. Returns `false` if this scope belongs to the outer
-    /// run of a nested run.
+    /// Returns `true` if `run` has the same executor and trigger as the run of this runtime state, in any trigger version.
+    /// Returns `false` for a nested run.
     pub(super) fn belongs_to(&self, run: &RunRef) -> bool {
         let held = lock(&self.lease);
         (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)
@@ -242,7 +243,7 @@ impl RunScope {
         nested.push(lease.clone());
     }
 
-    /// Lends the run's permit to other runs while this run waits.
+    /// Lends the run's concurrency permit to other runs while this run waits for a breadcrumb.
     pub(super) fn lend_permit(self: &Arc<Self>) -> LentPermit {
         let mut state = lock(&self.permit);
         match &mut *state {
@@ -256,7 +257,8 @@ impl RunScope {
         }
     }
 
-    /// Ends one wait of the run. Returns `true` after the last wait, when the run needs a permit again.
+    /// Records that one of the run's waits for breadcrumbs has ended. Returns `true` after the last wait, when the run needs a
+    /// permit again.
     fn end_wait(&self) -> bool {
         match &mut *lock(&self.permit) {
             PermitState::Lent(waits) if *waits > 1 => {
@@ -272,14 +274,15 @@ impl RunScope {
     }
 }
 
-/// Guard of a run's permit that other runs may use while the run waits.
+/// Guard of one wait of a run for a breadcrumb, during which other runs may use the run's concurrency permit.
 #[derive(Debug)]
 pub(super) struct LentPermit {
     scope: Option<Arc<RunScope>>,
 }
 
 impl LentPermit {
-    /// Ends one wait of the run, and acquires a permit again after the last wait.
+    /// Records that one of the run's waits for breadcrumbs has ended, and acquires a concurrency permit again after the last
+    /// wait.
     pub(super) async fn reacquire(mut self) {
         let Some(scope) = self.scope.take() else {
             return;
@@ -297,8 +300,8 @@ impl LentPermit {
 }
 
 impl Drop for LentPermit {
-    /// Ends one wait of the run. After the last wait the run continues without a permit, so the runs temporarily exceed the limit
-    /// by one.
+    /// Records that one of the run's waits for breadcrumbs has ended. After the last wait the run continues without a permit, so
+    /// the runs temporarily exceed the limit by one.
     fn drop(&mut self) {
         if let Some(scope) = self.scope.take() {
             scope.end_wait();
@@ -310,12 +313,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a future in the scope of a run. While the future runs, [`scope`] returns this scope.
+/// Runs a future with the runtime's state of a run in a task-local variable. While the future runs, [`scope`] returns this state.
 pub(crate) async fn in_scope<T>(scope: Arc<RunScope>, work: impl Future<Output = T>) -> T {
     RUN_SCOPE.scope(scope, work).await
 }
 
-/// Returns the scope of the run that the current task processes, or `None` outside a runtime and in a spawned task.
+/// Returns the runtime's state of the run that the current task processes, or `None` outside a runtime and in a spawned task.
 pub(super) fn scope() -> Option<Arc<RunScope>> {
     RUN_SCOPE.try_with(Arc::clone).ok()
 }

@@ -32,7 +32,7 @@ const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Duration for which the store retains the events of a chat turn.
 const RETENTION: Duration = Duration::from_secs(60 * 60);
 
-/// The events of one lease of a run that answers a message of a chat session.
+/// Buffer of the chat turn events that a run produces under one lease, if the run answers a message of a chat session.
 ///
 /// The run adds events without waiting, and [`drive`](Self::drive) writes them in segments.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Buffer {
     bytes: usize,
     /// The segment of events that is being written. A failed write is repeated unchanged, because it may have succeeded.
     unsent: Option<Segment>,
-    /// Number of the last segment of events under this lease.
+    /// Sequence number of the last segment of events under this lease.
     number: u32,
     is_closed: bool,
 }

@@ -113,8 +113,8 @@ fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
     }
 }
 
-/// Returns `true` if only another version of the executor can have enqueued a run. This holds if the trigger is unchanged, and the run's
-/// event matches no trigger subscription of this version.
+/// Returns `true` if a run cannot have been enqueued by this version of its executor. This holds if the trigger is unchanged, and
+/// the run's event matches no trigger subscription of this version.
 fn was_enqueued_by_another(
     own: &Subscriptions,
     lease: &Lease,

@@ -139,7 +139,7 @@ impl Waits {
         self.len().saturating_add(more) <= self.max_open / 2
     }
 
-    /// Returns the IDs of the open waits whose selectors may match an event.
+    /// Returns the IDs of the open waits for breadcrumbs whose selectors may match an event.
     pub(crate) fn matching(&self, event: &Event) -> Vec<u64> {
         let open = self.open();
         if open.waiting.is_empty() {
@@ -148,7 +148,7 @@ impl Waits {
         open.index.matching(event)
     }
 
-    /// Ends the given waits whose selectors match a breadcrumb that was read from the store.
+    /// Resolves the given waits whose selectors match a breadcrumb that was read from the store, with this breadcrumb.
     pub(crate) fn answer(&self, waits: &[u64], breadcrumb: &Arc<Breadcrumb>) {
         let mut open = self.open();
         for number in waits {
@@ -162,7 +162,7 @@ impl Waits {
         }
     }
 
-    /// Returns `true` if the wait with the ID `number` is still open.
+    /// Returns `true` if the wait for a breadcrumb with the wait ID `number` is still open.
     pub(crate) fn is_open(&self, number: u64) -> bool {
         self.open().waiting.contains_key(&number)
     }

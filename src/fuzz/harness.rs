@@ -28,7 +28,7 @@ const SHOWN_BYTES: usize = 4_000;
 /// Checks many generated inputs of a fuzz test, each made from a [`Tape`], within limits on CPU time, memory and stack.
 ///
 /// `check` returns `true` if the input was accepted. Both results pass the test. Prints one line for `scripts/fuzz`: the maximum
-/// CPU time and memory of a case, the number of accepted inputs, and the number of inputs with each known part.
+/// CPU time and memory of a case, and the numbers of accepted inputs and of inputs with each fragment that breaks parsers.
 ///
 /// # Panics
 /// Panics if `check` panics or exceeds a limit. The message contains the shrunk input.
@@ -75,9 +75,9 @@ fn run<I: fmt::Debug>(
     }
 }
 
-/// Replaces the content of the file in the variable `FUZZ_LAST_INPUT` with the current input of a fuzz test. The input is written before
-/// its case, because a stack overflow ends the process. The file stays open, because file systems flush a file that is truncated and closed
-/// to the disk.
+/// Writes the current input of a fuzz test to the file that the environment variable `FUZZ_LAST_INPUT` names, in place of the
+/// last one. The input is written before its case, because a stack overflow ends the process. The file stays open, because file
+/// systems flush a file that is truncated and closed to the disk.
 fn replace(mut file: &File, content: &str) -> io::Result<()> {
     file.rewind()?;
     file.write_all(content.as_bytes())?;
@@ -138,7 +138,8 @@ impl Cost {
     }
 }
 
-/// The maximum resources of a fuzz test's cases, and the number of inputs with each known bad part.
+/// The maximum resource use of a fuzz test's cases, and the numbers of accepted inputs and of inputs with each fragment that
+/// breaks parsers.
 #[derive(Default)]
 struct Statistics {
     cpu: Duration,

@@ -1,4 +1,5 @@
-//! Generators of JSON strings for fuzz tests, from valid to broken. A JSON value could not represent most of the bad parts.
+//! Generators of JSON strings for fuzz tests, from valid to broken. A JSON value could not represent most of the fragments that
+//! break parsers.
 
 use super::known::{DEPTHS, ESCAPES, INVALID, KEYS, NUMBERS, SIZES};
 use super::tape::Tape;
@@ -48,7 +49,7 @@ fn object(tape: &mut Tape, out: &mut String) {
     out.push('}');
 }
 
-/// Writes one of `words` as a JSON string into a fuzz test's input, sometimes with bad parts.
+/// Writes one of `words` as a JSON string into a fuzz test's input, sometimes with a fragment that is known to break parsers.
 pub(super) fn text(tape: &mut Tape, words: &[&'static str], out: &mut String) {
     let word = *tape.pick(words);
     out.push('"');
@@ -105,7 +106,7 @@ fn size(tape: &mut Tape) -> (&'static str, usize) {
     *tape.pick(known)
 }
 
-/// Writes a bad part in place of a JSON value into a fuzz test's input.
+/// Writes a fragment that is known to break parsers into a fuzz test's input, in place of a JSON value.
 pub(super) fn bad(tape: &mut Tape, out: &mut String) {
     match tape.below(10) {
         0 => out.push_str("null"),
@@ -175,7 +176,7 @@ fn depth(tape: &mut Tape) -> (&'static str, usize) {
     *tape.pick(known)
 }
 
-/// Writes nested JSON lists or objects of a known depth into a fuzz test's input.
+/// Writes JSON lists or objects, nested to one of the depths that are known to break parsers, into a fuzz test's input.
 pub(super) fn nested(tape: &mut Tape, out: &mut String) {
     let (name, depth) = depth(tape);
     tape.note(name);

@@ -111,7 +111,7 @@ pub(super) const COUNTS: [(&str, usize); 12] = [
     ("1,001 items", 1_001),
 ];
 
-/// Returns the names of all known bad parts of fuzz test inputs.
+/// Returns the names of all fragments of fuzz test inputs that are known to break parsers.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let keys = KEYS.into_iter();
     let escapes = ESCAPES.into_iter().map(|(name, _)| name);

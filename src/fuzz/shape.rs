@@ -4,7 +4,8 @@ use super::json::{any_json, bad, text};
 use super::known::{COUNTS, KEYS};
 use super::tape::Tape;
 
-/// One part of a format from which fuzz tests generate inputs. [`write`](Self::write) sometimes writes a known bad part instead.
+/// One part of a format from which fuzz tests generate inputs. [`write`](Self::write) sometimes writes a fragment that is known
+/// to break parsers instead.
 #[derive(Debug)]
 pub(crate) enum Shape {
     /// JSON of any type, in a fuzz test's input.

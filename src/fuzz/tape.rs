@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 pub(crate) struct Tape {
     choices: Vec<u16>,
     next: usize,
-    /// The number `n` for a replacement of about one in `n` generated values with a bad part. 0 disables bad parts.
+    /// Denominator of the probability with which a generated value is replaced by a fragment that breaks parsers. 0 disables the
+    /// replacement.
     bad_one_in: usize,
     noted: BTreeSet<&'static str>,
 }
@@ -50,12 +51,12 @@ impl Tape {
         self.below(count) == count - 1
     }
 
-    /// Decides with the next choice if the next generated value is replaced with a bad part.
+    /// Returns `true` if a fragment that breaks parsers replaces the next generated value, decided by the next choice.
     pub(super) fn is_bad(&mut self) -> bool {
         self.bad_one_in > 0 && self.once_in(self.bad_one_in)
     }
 
-    /// Records that this input of a fuzz test contains a known bad part.
+    /// Records, for the statistics, that this fuzz test input contains the named fragment, which is known to break parsers.
     pub(crate) fn note(&mut self, part: &'static str) {
         self.noted.insert(part);
     }

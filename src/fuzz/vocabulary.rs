@@ -87,7 +87,7 @@ const PATH: Shape = Either(&[
     &Generated(long_path),
 ]);
 
-/// Writes a JSONPath with about one of the known lengths in bytes into a fuzz test's input.
+/// Writes a JSONPath whose length in bytes is close to one of several size limits into a fuzz test's input.
 fn long_path(tape: &mut Tape, out: &mut String) {
     let (name, size) = *tape.pick(&SIZES[..9]);
     tape.note(name);

@@ -1,6 +1,7 @@
 //! Strings and field names that the crate's formats use, for the inputs of fuzz tests.
 
-/// List of strings of different kinds for the inputs of fuzz tests. Some are valid only where a certain format expects them.
+/// Strings for the inputs of fuzz tests: names, tags, paths, references, times, IDs, JSON, and empty or non-ASCII text. Some are
+/// valid only where a certain format expects them.
 pub(super) const WORDS: &[&str] = &[
     "",
     "a",

@@ -100,7 +100,7 @@ pub(super) async fn process(
     };
     // Subscriptions may have changed since the run was enqueued, and then the executor has not ended the run.
     if let Outcome::Unmatched | Outcome::ContextNoted = outcome {
-        match transfer_or_skip(store_context, executor, lease).await {
+        match transfer_unmatched(store_context, executor, lease).await {
             Ok(()) | Err(StoreError::LeaseLost { .. }) => {}
             Err(error) => {
                 let operation = "transfer the run to another version";
@@ -112,7 +112,7 @@ pub(super) async fn process(
 }
 
 /// Transfers a run to another version of its executor that matches the run's trigger. Without such a version, ends the run as skipped.
-async fn transfer_or_skip(
+async fn transfer_unmatched(
     store_context: &StoreContext,
     executor: &dyn UniversalExecutor,
     lease: &Lease,

@@ -92,7 +92,11 @@ impl Quota {
 
     /// Returns the counter of the executor's runs that only wait for their commit, or `None` if the executor runs one run at a time. Such
     /// an executor may rely on the response of the last run, so the next run starts after the commit.
-    pub(super) fn commits(&self, profile: &Profile, settings: Settings) -> Option<Arc<CommitCounter>> {
+    pub(super) fn commits(
+        &self,
+        profile: &Profile,
+        settings: Settings,
+    ) -> Option<Arc<CommitCounter>> {
         let max_inflight = profile.max_inflight.unwrap_or(settings.max_inflight);
         (max_inflight.min(settings.concurrency) > 1).then(|| Arc::clone(&self.commits))
     }

@@ -24,8 +24,8 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// Creates the deliveries of a source without positions. Sets neither [`start`](Self::start) nor
-    /// [`delivered_after`](Self::delivered_after).
+    /// Creates the deliveries of one subscription from a stream of items, for a source whose events have no positions.
+    /// Sets neither [`start`](Self::start) nor [`delivered_after`](Self::delivered_after).
     pub fn new(stream: impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static) -> Self {
         Self {
             start: None,
@@ -91,7 +91,7 @@ impl Deliveries {
             .delivering_after(time)
     }
 
-    /// Returns the position of the last event before this subscription, if the source has positions.
+    /// Returns the position of the last event before this subscription, or `None` if the source has no positions.
     ///
     /// A later subscription [after](super::StartAt::After) this position delivers every event of this one again.
     #[must_use]

@@ -78,7 +78,8 @@ impl FallbackSource {
 
 #[async_trait]
 impl EventSource for FallbackSource {
-    /// Subscribes to the quick and the sure event source. Retries the quick source until the subscription succeeds.
+    /// Subscribes to both event sources: the quick one, which may lose events, and the sure one, which loses none.
+    /// Retries the quick source until the subscription succeeds.
     ///
     /// # Errors
     /// Fails if the subscription to the sure source fails.
@@ -136,8 +137,8 @@ impl EventSource for FallbackSource {
         true
     }
 
-    /// Returns the number of unacknowledged events of the quick event source, or of the sure source if the quick source
-    /// is unreachable or cannot count.
+    /// Returns the number of unacknowledged events of the quick (lossy) event source, or of the sure (lossless) source
+    /// if the quick source is unreachable or cannot count.
     ///
     /// # Errors
     /// Fails if the sure source cannot be reached, as [`subscribe`](EventSource::subscribe) does.
@@ -152,10 +153,10 @@ impl EventSource for FallbackSource {
 
 struct Quick {
     source: Arc<dyn EventSource>,
-    /// Start position of the next subscription to the quick event source.
+    /// Start position of the next subscription to the quick (lossy) event source.
     from: StartAt,
     is_down: watch::Sender<bool>,
-    /// Number of consecutive failures of the quick event source.
+    /// Number of consecutive failures of the quick (lossy) event source.
     failures: u32,
     open: Option<Deliveries>,
 }
@@ -196,8 +197,8 @@ impl Quick {
         }
     }
 
-    /// Switches to the sure event source, and waits before the next attempt to read the quick source: at most 5 s, with
-    /// exponential backoff.
+    /// Records that the quick (lossy) event source failed, so that the sure (lossless) source takes over, and waits
+    /// before the retry. The wait takes at most 5 s, with exponential backoff.
     async fn failed(&mut self, error: &str) {
         const MAX_PAUSE: Duration = Duration::from_secs(5);
         tracing::warn!(
@@ -216,14 +217,13 @@ struct Sure {
     from: StartAt,
     interval: Duration,
     quick_is_down: watch::Receiver<bool>,
-    /// Time at which the last poll of the sure event source started.
+    /// Time at which the last poll of the sure (lossless) event source started.
     polled_at: Instant,
     open: Option<Deliveries>,
 }
 
 impl Sure {
-    /// Maximum time without an event in a poll of the sure event source. After this time, the poll ends if the quick
-    /// source delivers.
+    /// Time without an event after which a poll of the sure (lossless) event source ends, if the quick source delivers.
     const IDLE_LIMIT: Duration = Duration::from_secs(1);
 
     async fn begin(mut self) -> Result<Self, SourceError> {
@@ -272,15 +272,16 @@ impl Sure {
     }
 }
 
-/// Waits until the quick event source is unreachable. Never returns if the quick half of the stream was dropped.
+/// Waits until the quick (lossy) event source is unreachable. Never returns if the quick half of the stream was
+/// dropped.
 async fn wait_until_down(quick_is_down: &mut watch::Receiver<bool>) {
     if quick_is_down.wait_for(|is_down| *is_down).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Waits until the quick event source is reachable, then waits for `time`. Never returns if the quick half of the
-/// stream was dropped.
+/// Waits until the quick (lossy) event source is reachable, then waits for `time`. Never returns if the quick half of
+/// the stream was dropped.
 async fn idle_while_up(quick_is_down: &mut watch::Receiver<bool>, time: Duration) {
     if quick_is_down.wait_for(|is_down| !*is_down).await.is_err() {
         std::future::pending::<()>().await;

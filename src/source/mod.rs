@@ -356,7 +356,8 @@ impl Delivery {
         self
     }
 
-    /// Replaces the delivery's acknowledgement handle by the return value of `between`. Does nothing without a handle.
+    /// Replaces the acknowledgement handle of a delivery by the handle that a function returns for the old one. Does
+    /// nothing without a handle.
     pub(crate) fn map_receipt(
         mut self,
         between: impl FnOnce(Arc<dyn Receipt>) -> Arc<dyn Receipt>,

@@ -57,7 +57,7 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug)]
 pub(super) enum Work {
-    /// Work that the driver executes, such as the call of an agent or a tool.
+    /// Work that the driver of the flow run executes, such as the call of an agent or a tool.
     Do(Box<DriverTask>),
     Flow {
         flow: String,
@@ -153,7 +153,7 @@ pub(super) struct Arm {
     pub(super) body: Block,
 }
 
-/// A compiled escalation of a step. If the step's result meets the condition, the handler runs.
+/// A compiled escalation of a step: a condition on the step's result, and the action to take if the condition holds.
 #[derive(Clone, Debug)]
 pub(super) struct Escalation {
     pub(super) when: Test,
@@ -162,13 +162,13 @@ pub(super) struct Escalation {
 
 #[derive(Clone, Debug)]
 pub(super) enum Handler {
-    /// Ends the flow, with this value as the flow's result.
+    /// Escalation that ends the flow, with this value as the flow's result.
     Return(Expression),
-    /// Replaces the result of the step with this value.
+    /// Escalation that replaces the result of the step with this value.
     Continue(Expression),
-    /// Fails the escalated step with this message.
+    /// Escalation that fails the step with this message.
     Abort(Expression),
-    /// Runs these steps. The result of the last step becomes the result of the escalated step.
+    /// Escalation that runs these steps. The result of the last step becomes the result of the escalated step.
     Steps(Block),
 }
 

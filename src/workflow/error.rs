@@ -155,7 +155,7 @@ impl WorkflowLoadError {
         Self::new(path, problem)
     }
 
-    /// Sets the position of the problem in the text of the definition. For loaders, which know lines and columns.
+    /// Sets the line and column of the problem in the definition's text, for a loader that knows them.
     #[must_use]
     pub fn at(mut self, position: Position) -> Self {
         self.position = Some(Box::new(position));
@@ -168,7 +168,7 @@ impl WorkflowLoadError {
         &self.path
     }
 
-    /// Returns the position of the problem in the text of the definition, or `None` if the loader did not set it.
+    /// Returns the line and column of the problem in the definition's text, or `None` if they are not known.
     #[must_use]
     pub fn position(&self) -> Option<&Position> {
         self.position.as_deref()
@@ -247,7 +247,7 @@ pub(super) fn shown(value: &Value) -> String {
 pub struct WorkflowWarning {
     /// Path of the problem in the definition.
     pub path: DefinitionPath,
-    /// Position of the problem in the text of the definition, or `None` if the loader did not set it.
+    /// Line and column of the problem in the definition's text, or `None` if they are not known.
     pub position: Option<Position>,
     /// Kind of the problem, with the names that it concerns.
     pub oddity: Oddity,

@@ -1,10 +1,10 @@
-//! Compiled event of a `wait_for` step: a selector that can contain variables.
+//! Compiled `wait_for` field of a step: a selector of breadcrumbs that can contain variables.
 
 use super::expression::Expression;
 use crate::model::{Condition, ConditionError, Selector};
 use serde_json::Value;
 
-/// The compiled `wait_for` field: a selector whose tags and values can contain variables.
+/// The compiled `wait_for` field of a step: a selector whose tags and values can contain variables.
 ///
 /// A condition without variables is compiled once, when the definition is read, and shared by all steps that wait: a regular
 /// expression takes milliseconds to compile and up to 256 KiB. A regular expression never has variables here.
@@ -18,8 +18,8 @@ pub(super) struct EventForm {
 }
 
 impl EventForm {
-    /// Creates the compiled event of a `wait_for` step from the fields of `wait_for` and its compiled conditions. A condition with
-    /// variables is `None`.
+    /// Creates the compiled selector of a `wait_for` step from the fields of `wait_for` and its compiled conditions. A condition
+    /// with variables is `None`.
     ///
     /// # Errors
     /// Returns the first condition that does not compile.
@@ -50,7 +50,8 @@ impl EventForm {
         self.fixed.as_ref()
     }
 
-    /// Returns the selector of the awaited breadcrumb for the value to which the expression in `wait_for` resolved.
+    /// Returns the selector of the awaited breadcrumb, given the `wait_for` value in which all variables are replaced by their
+    /// values.
     ///
     /// # Errors
     /// Returns the error of the first condition that does not compile. Later conditions are not compiled.
@@ -93,8 +94,8 @@ fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the tags in a field of an event or a new breadcrumb as strings. A tag that is only a variable keeps the type of its value, so
-/// other types are written as JSON.
+/// Returns the tags in a field of a `wait_for` or `emit` value as strings, or `None` if the field is not a list. A tag that is
+/// only a variable keeps the type of its value, so other types are written as JSON.
 pub(super) fn texts(value: &Value, field: &str) -> Option<Vec<String>> {
     let items = value.get(field)?.as_array()?.iter();
     let texts = items.map(|item| match item {

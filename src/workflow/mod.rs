@@ -1,4 +1,4 @@
-//! Flows: agents, tools, models and people in steps, defined in JSON or YAML and run by a pure interpreter.
+//! Flows, defined in JSON or YAML and run by a pure interpreter, whose steps use agents, tools, models and people.
 //!
 //! A [`WorkloadExecutor`](crate::workload::WorkloadExecutor) makes a workflow an executor. [`Assembly::drive`] runs a flow within any
 //! run and reports its events. An [`Assembly`] is a definition together with the [`Services`](crate::Services) that it names.

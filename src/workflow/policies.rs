@@ -11,7 +11,8 @@ use std::time::Duration;
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct Policies {
-    /// Attempts of the steps that run an agent, a tool or a model and have no `retry`. Defaults to one attempt.
+    /// Number of attempts, and the delays between them, of steps that run an agent, a tool or a model and have no `retry`.
+    /// Defaults to one attempt.
     #[serde(default, deserialize_with = "retry")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Retry>"))]
     pub retry: StepRetry,

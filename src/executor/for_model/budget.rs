@@ -69,7 +69,8 @@ impl ContextBudget {
         self
     }
 
-    /// Sets the token counter of the budget. Defaults to [`EstimatedTokens`].
+    /// Sets the counter that determines the number of tokens in the text that is rendered for the model. Defaults to
+    /// [`EstimatedTokens`].
     ///
     /// See [`TokenCounter`] for a closure as a counter.
     #[must_use]
@@ -78,7 +79,7 @@ impl ContextBudget {
         self
     }
 
-    /// Checks that the cost of a rendered text is within the budget.
+    /// Checks that the numbers of tokens and bytes of a rendered text are within the limits of the context budget.
     pub(super) fn admits(&self, cost: Cost) -> Result<(), BudgetError> {
         let measures = [
             (cost.tokens(), self.tokens, "tokens"),
@@ -112,7 +113,7 @@ impl fmt::Debug for ContextBudget {
     }
 }
 
-/// Reason why a context for a model cannot be reduced to a budget.
+/// Reason why the text of a context for a model cannot be reduced to a limit of tokens or bytes.
 ///
 /// # Examples
 /// ```
@@ -137,9 +138,9 @@ pub enum BudgetError {
          exclude fields with hints, or make a source optional"
     )]
     TooLarge {
-        /// The size of the trigger, the required sources and the text around them.
+        /// The size of the trigger, the required sources and the text around them, in tokens or bytes.
         size: usize,
-        /// The exceeded limit of the budget.
+        /// The exceeded limit of the context budget, in tokens or bytes.
         limit: usize,
         /// The unit of `size` and `limit`: `tokens` or `bytes`.
         unit: &'static str,

@@ -20,20 +20,20 @@ use uuid::Uuid;
 pub struct FenceKey([u8; 32]);
 
 impl FenceKey {
-    /// Creates a fence key from 32 random bytes.
+    /// Creates a key for the marks that delimit data in a rendered context, from 32 random bytes.
     #[must_use]
     pub const fn new(secret: [u8; 32]) -> Self {
         Self(secret)
     }
 
-    /// Creates a fence key from a secret string. Use a random string of at least 32 characters: a writer who guesses the string can
-    /// forge marks.
+    /// Creates a key for the marks that delimit data in a rendered context, from a secret string. Use a random string of at least
+    /// 32 characters: a writer who guesses the string can forge marks.
     #[must_use]
     pub fn from_secret(secret: &str) -> Self {
         Self(digest([b"fence key", secret.as_bytes()]))
     }
 
-    /// Returns the fence key of this process, derived from 244 random bits.
+    /// Returns this process's default key for the marks that delimit data in a rendered context, derived from 244 random bits.
     pub(super) fn of_process() -> &'static Self {
         static KEY: OnceLock<FenceKey> = OnceLock::new();
         KEY.get_or_init(|| {
@@ -42,7 +42,8 @@ impl FenceKey {
         })
     }
 
-    /// Returns the mark of the fence around a section with this kind, name and content.
+    /// Returns the mark that delimits a section's data in a rendered context, derived from the key and the section's kind, name
+    /// and content.
     pub(super) fn mark(&self, kind: &str, name: &str, content: &str) -> String {
         let hash = digest([
             &self.0,
@@ -54,7 +55,7 @@ impl FenceKey {
     }
 }
 
-/// Length of a fence's mark in hexadecimal digits, and so in bytes.
+/// Length of a mark that delimits data in a rendered context, in hexadecimal digits, and so in bytes.
 pub(super) const MARK_BYTES: usize = 16;
 
 /// Returns the SHA-256 hash of byte strings. Each is prefixed with its length, so moving bytes between them changes the hash.

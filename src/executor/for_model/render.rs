@@ -56,7 +56,7 @@ impl ModelContext {
         self.render_with(format, FenceKey::of_process())
     }
 
-    /// Returns the same text as [`render`](Self::render), with the fence marks of the key `fences`.
+    /// Returns the same text as [`render`](Self::render), with marks around the data that are derived from the given secret key.
     ///
     /// Use it for the same text in several processes, for example in tests or with a shared prompt
     /// cache.
@@ -92,7 +92,8 @@ impl ModelContext {
 }
 
 impl ModelItem {
-    /// Returns the item's shaped context as one line of JSON, for the content of a section or for a line of a list.
+    /// Returns the item's context, to which hints were applied, as one line of JSON, for the content of a section or for a line
+    /// of a list.
     pub(super) fn content(&self, format: Format) -> String {
         let mut content = String::new();
         push_json(&self.context, format.is_markup(), &mut content);

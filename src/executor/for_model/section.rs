@@ -14,7 +14,7 @@ pub(super) enum Heading<'a> {
     Trigger,
 }
 
-/// Facts about the items of a section of a rendered context: their number, schema and newest update.
+/// Number, common schema and newest update time of the items in a section of a rendered context.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Facts<'a> {
     items: usize,
@@ -22,7 +22,7 @@ pub(super) struct Facts<'a> {
     updated: Option<Timestamp>,
 }
 
-/// Common schema of the items in a section.
+/// Schemas of the items in a section of a rendered context: no items, the same schema for all items, or several schemas.
 #[derive(Clone, Copy, Default)]
 enum Schema<'a> {
     #[default]
@@ -31,7 +31,8 @@ enum Schema<'a> {
     Several,
 }
 
-/// Text around the content of a section of a rendered context. The mark of the fence precedes `open` and, if there is one, `end`.
+/// Text around the content of a section of a rendered context. The mark that delimits the content precedes `open` and, if
+/// present, `end`.
 pub(super) struct Frame {
     pub(super) before: String,
     pub(super) open: &'static str,
@@ -54,7 +55,8 @@ impl<'a> Facts<'a> {
         facts
     }
 
-    /// Returns the facts about values that are not in breadcrumbs, such as the variables of a flow.
+    /// Returns the heading data of a section with values that are not in breadcrumbs, such as the variables of a flow: only their
+    /// number.
     #[cfg(feature = "agents")]
     pub(super) fn of_values(items: usize) -> Self {
         Self {
@@ -78,7 +80,7 @@ impl<'a> Facts<'a> {
         self.items
     }
 
-    /// Returns the facts about a section's items as a sentence, for example
+    /// Returns the number, schema and update time of a section's items as a sentence, for example
     /// `2 items of schema page.v1, last updated 2026-11-21T20:33:40Z`.
     fn as_sentence(&self) -> String {
         let schema = match self.schema {
@@ -95,7 +97,7 @@ impl<'a> Facts<'a> {
         )
     }
 
-    /// Returns the facts about a section's items as XML attributes, for example
+    /// Returns the number, schema and update time of a section's items as XML attributes, for example
     /// ` items="2" schema="page.v1" updated="2026-11-21T20:33:40Z"`.
     fn as_attributes(&self) -> String {
         let schema = match self.schema {
@@ -146,7 +148,7 @@ impl Heading<'_> {
         }
     }
 
-    /// Appends a whole section of a rendered context: the heading, the fence and the content.
+    /// Appends a whole section to a rendered context: the heading, the content and the marks that delimit the content.
     pub(super) fn push(
         self,
         format: Format,
@@ -171,8 +173,8 @@ impl Heading<'_> {
 }
 
 impl Frame {
-    /// Returns the pieces of text around a section's content, and the number of fence marks between the pieces. The marks are not among
-    /// the pieces.
+    /// Returns the fixed strings around a section's content, without the marks that delimit the content, and the number of these
+    /// marks.
     pub(super) fn pieces(&self) -> (impl Iterator<Item = &str>, usize) {
         let pieces = [&*self.before, self.open, self.close].into_iter();
         (pieces.chain(self.end), 1 + self.end.iter().len())
@@ -186,7 +188,7 @@ impl ModelSource {
         items > 0 || !self.is_one
     }
 
-    /// Returns the content between the fences of the source in a rendered context.
+    /// Returns the text of a context source between the marks that delimit the text in a rendered context.
     pub(super) fn content(&self, format: Format) -> String {
         let mut content = String::new();
         match self.items.first() {

@@ -14,15 +14,16 @@ use std::sync::Arc;
 /// Maximum number of separately reported causes of withheld items in one context source, so that a writer cannot flood the report.
 const MAX_CAUSES: usize = 4;
 
-/// Maximum number of hint steps for a whole context: four times the limit of one breadcrumb. Any writer can set hints.
+/// Maximum number of evaluation steps of the hints for a whole context: four times the limit of one breadcrumb. Any writer can
+/// set hints.
 const STEPS: usize = 4 * MAX_STEPS;
 /// Maximum size of the hints' output for a whole context, in bytes: eight times the limit of one breadcrumb.
 const BYTES: usize = 8 * MAX_OUTPUT_BYTES;
 
-/// Maximum number of hint steps before a yield, so that the heartbeat in the same task can extend the lease.
+/// Maximum number of evaluation steps of hints before the future yields, so that the heartbeat in the same task can run.
 const MAX_STEPS_PER_YIELD: usize = 1 << 17;
 
-/// Fixed cost of a breadcrumb in hint steps, in addition to the steps of its hints.
+/// Number of evaluation steps that each breadcrumb costs, in addition to the steps of its hints.
 const STEPS_PER_ITEM: usize = 1 << 10;
 
 impl ExecutionContext {
@@ -137,14 +138,14 @@ pub(super) struct Shaper {
     by_schema: HintsOfSchemas,
     /// Cache of parsed hints of breadcrumbs, because items of one kind mostly have equal hints.
     own: Vec<(Json, Result<Hints, HintsError>)>,
-    /// The remaining hint steps and output bytes for the context.
+    /// The remaining evaluation steps and output bytes of the hints for the context.
     remaining: (usize, usize),
-    /// Hint steps since the last yield to other tasks.
+    /// Evaluation steps of hints since the last yield to other tasks.
     steps_since_yield: usize,
 }
 
 impl Shaper {
-    /// Creates a shaper for a single breadcrumb, with the step and output limits of one breadcrumb.
+    /// Creates the state for the application of hints to a single breadcrumb, with the step and output limits of one breadcrumb.
     pub(super) fn of_one(by_schema: HintsOfSchemas) -> Self {
         Self {
             by_schema,
@@ -154,8 +155,8 @@ impl Shaper {
         }
     }
 
-    /// Applies hints to the items of a context source, within the source's share of the remaining hint steps and output bytes. `shares` is
-    /// the number of sources that divide the remainder equally: this source and all later sources.
+    /// Applies hints to the items of a context source, within the source's share of the remaining evaluation steps and output
+    /// bytes. `shares` is the number of sources that divide the remainder equally: this source and all later sources.
     async fn shape_all(&mut self, source: &Source, shares: usize) -> (ModelSource, Causes) {
         let (steps, bytes) = self.remaining;
         let share = (steps / shares.max(1), bytes / shares.max(1));
@@ -214,12 +215,12 @@ impl Shaper {
     }
 
     fn apply(&mut self, hints: &Hints, context: &Json) -> Result<Json, HintsFailure> {
-        let mut budget = Budget::new(self.left.0, self.left.1);
+        let mut budget = Budget::new(self.remaining.0, self.remaining.1);
         let (steps, bytes) = budget.remaining();
         let shaped = hints.apply_within(context, &mut budget);
         let (steps, bytes) = (steps - budget.remaining().0, bytes - budget.remaining().1);
-        self.left = (self.left.0 - steps, self.left.1 - bytes);
-        self.since += EACH + steps;
+        self.remaining = (self.remaining.0 - steps, self.remaining.1 - bytes);
+        self.steps_since_yield += STEPS_PER_ITEM + steps;
         shaped
     }
 

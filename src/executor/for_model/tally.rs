@@ -58,7 +58,7 @@ impl SubAssign for Cost {
     }
 }
 
-/// Calculates the cost of pieces of rendered text in one format.
+/// Calculates the bytes and tokens of pieces of rendered text in one format.
 pub(super) struct Scale<'a> {
     counter: &'a dyn TokenCounter,
     format: Format,
@@ -96,12 +96,12 @@ impl<'a> Scale<'a> {
         }
     }
 
-    /// Returns the cost of an item of a rendered context on its line.
+    /// Returns the bytes and tokens of an item's line of JSON in a rendered context.
     pub(super) fn item(&self, item: &ModelItem) -> Cost {
         self.text(&item.content(self.format))
     }
 
-    /// Returns the cost of the heading and the fence around the content of a section.
+    /// Returns the bytes and tokens of the heading of a section and of the marks around the section's content.
     fn frame(&self, heading: Heading<'_>, facts: &Facts<'_>) -> Cost {
         let frame = heading.frame(self.format, facts);
         let (pieces, marks) = frame.pieces();
@@ -109,7 +109,7 @@ impl<'a> Scale<'a> {
         pieces.fold(self.mark.times(marks), Cost::add)
     }
 
-    /// Returns the cost of the brackets and separators of a rendered list with this number of items.
+    /// Returns the bytes and tokens of the brackets and separators of a rendered list with this number of items.
     fn list_of(&self, items: usize) -> Cost {
         let ends = self.text(LIST_OPEN) + self.text(LIST_CLOSE);
         match items.checked_sub(1) {
@@ -126,31 +126,31 @@ pub(super) struct Candidate<'a> {
     pub(super) source: usize,
     pub(super) index: usize,
     pub(super) item: &'a ModelItem,
-    /// Cost of the item in the rendered context, on its line.
+    /// Bytes and tokens of the item's line of JSON in the rendered context.
     pub(super) cost: Cost,
 }
 
-/// Running total of a rendered context's cost. [`restore`](Self::restore) adds an omitted item to the total.
+/// Running total of a rendered context's bytes and tokens. [`restore`](Self::restore) adds an omitted item to the total.
 pub(super) struct Tally<'a> {
     scale: &'a Scale<'a>,
     source_costs: Vec<SourceCost<'a>>,
-    /// The cost of the rendered context except the heading of the notes on missing sources.
+    /// The bytes and tokens of the rendered context, without the heading of the notes on missing sources.
     sum: Cost,
     /// The number of notes on missing or incomplete sources.
     notes: usize,
     before_notes: Cost,
 }
 
-/// Running total of one source's cost in a rendered context.
+/// Running total of one source's bytes and tokens in a rendered context.
 struct SourceCost<'a> {
     source: &'a ModelSource,
     facts: Facts<'a>,
     items: Cost,
-    /// Number and total bytes of the source's items that an earlier call of `fit` omitted.
+    /// Number and total bytes of the source's items that an earlier reduction to a budget omitted.
     omitted_earlier: (usize, usize),
-    /// Number and total bytes of the source's items that are omitted now.
+    /// Number and total bytes of the source's items that the current reduction to a budget omits.
     omitted: (usize, usize),
-    /// The current cost of the source's section and note.
+    /// The current bytes and tokens of the source's section and note.
     cost: Cost,
 }
 
@@ -268,7 +268,7 @@ impl<'a> SourceCost<'a> {
     }
 }
 
-/// Returns the number and the total bytes of a source's items that earlier calls of `fit` omitted.
+/// Returns the number and the total bytes of a source's items that earlier reductions to a budget omitted.
 pub(super) fn omitted_before(key: &str, missing: &[MissingSource]) -> (usize, usize) {
     let mut before = (0_usize, 0_usize);
     for missing in missing.iter().filter(|missing| missing.key == key) {
@@ -282,7 +282,7 @@ pub(super) fn omitted_before(key: &str, missing: &[MissingSource]) -> (usize, us
     before
 }
 
-/// Returns `true` if a note is about items of a context source that an earlier call of `fit` omitted.
+/// Returns `true` if a note on an incomplete context source is about items that an earlier reduction to a budget omitted.
 pub(super) fn is_over_budget(key: &str, missing: &MissingSource) -> bool {
     missing.key == key && matches!(missing.reason, MissingReason::OverBudget { .. })
 }

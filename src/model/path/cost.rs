@@ -56,7 +56,7 @@ pub(crate) fn search_steps(value: &Value, limit: usize) -> Option<usize> {
     Some(limit - remaining)
 }
 
-/// Subtracts the search steps of a value from the remaining steps `left`. Returns `None` if too few steps remain. `location` is
+/// Subtracts the search steps of a value from the remaining steps. Returns `None` if too few steps remain. `location` is
 /// the length of the value's normalized path in bytes. Values below the maximum depth are not counted, because the evaluation
 /// rejects such documents.
 fn subtract_steps(

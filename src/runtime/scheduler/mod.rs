@@ -250,7 +250,10 @@ impl Scheduler {
         self.quotas.entry(Arc::clone(executor)).or_insert_with(|| {
             let committing = Arc::clone(&self.committing);
             let commit_permits = Arc::clone(&self.shared.commit_permits);
-            Quota::new(Instant::now(), CommitCounter::new(committing, commit_permits))
+            Quota::new(
+                Instant::now(),
+                CommitCounter::new(committing, commit_permits),
+            )
         })
     }
 }

@@ -80,7 +80,9 @@ impl Scheduler {
         let pending_claim = PendingClaim { claimed, since };
         let settings = self.shared.settings;
         let commits = self.quota(&id).commits(profile, settings);
-        let scope = self.store_context.scope(pending_claim, permits, permit, commits);
+        let scope = self
+            .store_context
+            .scope(pending_claim, permits, permit, commits);
         let scope = Arc::new(scope);
         let started = StartedRun {
             executor: Arc::clone(&id),

@@ -89,8 +89,8 @@ async fn without_history<S: SourceUnderTest>(
     )
 }
 
-/// **Start position.** A subscription after a position that the source has not reached delivers all events committed
-/// after the start of the subscription. Such a position belongs to an earlier instance of the source.
+/// **Start position.** A subscription that starts after a position greater than all existing ones delivers all events
+/// committed after its start. Such a position belongs to an earlier instance of the source.
 ///
 /// Does nothing for a source without the ability [`history`](super::Abilities::history). The tested
 /// positions are 1,000,000 and the two largest.

@@ -239,7 +239,8 @@ fn not_connected(error: ConnectError) -> NatsError {
     }
 }
 
-/// Returns `true` if the NATS client does not trust the server's certificate, which the client reports as invalid data.
+/// Returns `true` if a NATS connection failed because the client does not trust the server's certificate. The client
+/// reports this failure as an I/O error of the kind `InvalidData`.
 fn is_untrusted_certificate(error: &ConnectError) -> bool {
     let source = std::error::Error::source(error);
     let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());

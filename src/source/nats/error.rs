@@ -40,7 +40,8 @@ pub enum NatsError {
         "JetStream is not enabled on the NATS server for this account; start the server with -js"
     )]
     NoJetStream(#[source] BoxError),
-    /// The existing NATS stream, or the existing consumer of the group, has settings that this crate cannot use.
+    /// The existing NATS stream, or the existing consumer of a group of workers, has settings that this crate cannot
+    /// use.
     #[error(
         "the existing NATS {what} {name:?} has settings that this crate cannot use: {difference}; delete the {what}, or use another name"
     )]

@@ -48,8 +48,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum size of a NATS message with an event in bytes: the maximum context, and 64 KiB for the other fields. The
-/// source skips larger messages.
+/// Maximum size of a NATS message with an event in bytes: the maximum size of the event's context, plus 64 KiB for the
+/// other fields. The source skips larger messages.
 const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 
 /// An event source that reads the events of one tenant from a NATS JetStream stream (feature `nats`).
@@ -234,8 +234,8 @@ impl EventSource for NatsSource {
         self.group.is_some()
     }
 
-    /// Returns the NATS group's number of unacknowledged events. Returns `None` before the group's first subscription,
-    /// and for a source without a group.
+    /// Returns the number of events that the workers of this NATS source's group have not acknowledged. Returns `None`
+    /// before the group's first subscription, and for a source without a group.
     async fn behind(&self) -> Result<Option<u64>, SourceError> {
         match &self.group {
             Some(group) => {

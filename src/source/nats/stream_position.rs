@@ -12,8 +12,8 @@ pub(super) struct StreamPosition {
 struct KnownStream {
     /// Creation time of the NATS stream, which distinguishes streams of the same name.
     stream: DateTime,
-    /// Stream position that the NATS subscription has reached. All events up to this position were delivered, or are
-    /// older than the start of the subscription.
+    /// Stream position up to which all events were delivered to the NATS subscription, or are older than the
+    /// subscription's start.
     reached: u64,
 }
 

@@ -258,7 +258,7 @@ fn check(expected: &pull::Config, found: &Config) -> Result<(), NatsError> {
 struct NatsReceipt {
     message: Message,
     position: Option<u64>,
-    /// Maximum delay of a nak (negative acknowledgement) that is sent to the NATS server.
+    /// Maximum redelivery delay that a nak (negative acknowledgement) to the NATS server requests.
     max_delay: Duration,
     nacked: Arc<Nacked>,
 }

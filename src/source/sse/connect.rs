@@ -36,7 +36,8 @@ pub(super) enum StreamError {
     NoStartTime(#[source] BoxError),
 }
 
-/// Returns the remedy for the HTTP status of a refused event stream, or an empty string.
+/// Returns advice for the error message about an event stream that the server refused with this HTTP status, or an
+/// empty string.
 const fn remedy(status: u16) -> &'static str {
     match status {
         401 => "; check the token of the service",

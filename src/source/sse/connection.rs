@@ -14,7 +14,8 @@ const MAX_FRAME: usize = 4 << 20;
 pub(super) struct Connection {
     pub(super) chunks: BoxStream<'static, Result<Vec<u8>, StreamError>>,
     pub(super) frames: Frames,
-    /// Time of the last complete frame of the event stream, or the time at which reading resumed after a pause.
+    /// Last time at which the event stream sent a complete frame, or at which the source deliberately did not read the
+    /// stream.
     pub(super) last_frame_at: Instant,
     /// If `true`, no backfill query of this event stream connection has succeeded yet.
     pub(super) is_behind: bool,

@@ -332,7 +332,7 @@ impl Workflow {
         &self.text
     }
 
-    /// Returns the tasks that the steps of all flows give to a driver.
+    /// Returns the compiled tasks, such as agent and tool calls, of the steps in all flows of the workflow.
     pub(super) fn tasks(&self) -> Vec<&TaskForm> {
         let mut open: Vec<&Step> = Vec::new();
         for flow in self.flows.values() {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A workflow: agents, tools, models and people in steps.
+/// A workflow: flows whose steps use agents, tools, models and people.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Workflow"))]
 pub(in crate::workflow) struct Definition {

@@ -371,7 +371,8 @@ fn result_of(answer: &Json) -> StepOutcome {
     StepOutcome::success(agents::answer_value(answer))
 }
 
-/// Returns the ID of the question that the first selector of people's answers waits for. `None` if no selector selects answers by people.
+/// Returns the ID of the question to a person whose answer the selectors select (the first, if several), or `None` if no selector
+/// selects such an answer.
 fn question_in(selectors: &[Selector]) -> Option<&str> {
     let mut of_people = selectors
         .iter()

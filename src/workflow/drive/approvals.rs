@@ -18,7 +18,8 @@ impl Assembly {
         human::fingerprint(self.workflow().hash(), self.tools.registered(tool))
     }
 
-    /// Returns the digest of a tool call. An approval with this digest is valid only for this call.
+    /// Returns the digest of a tool call, of its tool, input and definition. An approval with this digest is valid only for this
+    /// call.
     pub(super) fn digest_of(&self, tool: &str, input: &Json) -> String {
         self.digest_with(tool, input, &self.fingerprint(tool))
     }

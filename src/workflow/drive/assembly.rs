@@ -420,7 +420,7 @@ fn models(
     models.collect()
 }
 
-/// Reports effects of an agent's state machine as events of the flow run.
+/// Reports the tool calls and tool results of an agent as events of the flow run.
 fn observe(listener: &Listener, effect: &Effect) {
     match effect {
         Effect::Execute(call) => listener.report(StepEventKind::ToolCalled {

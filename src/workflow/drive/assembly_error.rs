@@ -23,7 +23,7 @@ pub enum AssemblyError {
         name: String,
         /// Registered name that is closest to the missing name.
         nearest: Option<String>,
-        /// All registered names of items of this kind, separated by commas.
+        /// All known names of the kind of the missing item (tools, models, guardrails or agents), separated by commas.
         known: String,
     },
     /// An agent, a model or the compaction policy names no model, and the services have no default model.

@@ -42,9 +42,9 @@ pub(super) struct Drive<'d> {
     pub(super) emitter: Arc<Emitter>,
     pub(super) run: FlowRun,
     pub(super) finished: Option<Finish>,
-    /// Tasks of the run's steps in flight, including waiting steps.
+    /// Steps of the run in flight, including waiting steps, each with its resolved task, by step path.
     pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
-    /// Saved driver state of the run's steps in flight.
+    /// Driver state of the run's steps in flight, which is saved with the run, by step path.
     pub(super) checkpoints: BTreeMap<StepPath, StepCheckpoint>,
     /// Steps to start or to continue in this attempt at the flow run.
     pub(super) queue: VecDeque<StepPath>,

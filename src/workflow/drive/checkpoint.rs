@@ -40,7 +40,7 @@ pub(super) struct RunCheckpoint<'s> {
 pub(super) struct PollProgress {
     /// Time up to which answers and control orders have been read.
     pub(super) since: Timestamp,
-    /// Order key of the last control order that was applied to the run.
+    /// Sort key of the last processed control order (cancel, pause or resume) to the run, or `None` before the first order.
     pub(super) control: Option<(Timestamp, u64, BreadcrumbId)>,
     /// Breadcrumb versions that were checked and rejected as answers to the run's steps. Later polls skip them.
     #[serde(skip)]
@@ -85,8 +85,9 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Agents that work on a step, by key. The key is empty for the agent of the step, and is the request ID for an agent that another agent
-/// called. Shared between the driver, which saves them, and the running step.
+/// Agents that work on a step of a flow, by a key that identifies the agent within the step. The key is empty for the agent of
+/// the step, and is the request ID for an agent that another agent called. Shared between the driver, which saves them, and the
+/// running step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agents(Arc<Mutex<BTreeMap<String, AgentState>>>);
 
@@ -107,7 +108,8 @@ pub(super) struct AgentState {
 }
 
 impl StepCheckpoint {
-    /// Returns the size in bytes of the values of the step's agents. The saved state of the step has at least this size.
+    /// Returns the total size in bytes of the inputs, saved states and responses of the step's agents. The saved state of the
+    /// step has at least this size.
     pub(super) fn min_size(&self) -> usize {
         let agents = self.agents.all();
         let values = agents.values().flat_map(|agent| {
@@ -145,7 +147,7 @@ impl Agents {
         self.all().get(key).cloned()
     }
 
-    /// Adds an agent that works on the step, unless the key exists.
+    /// Adds an agent that works on the step, unless an agent with this key exists.
     pub(super) fn add(&self, key: impl Into<String>, agent: AgentState) {
         self.all().entry(key.into()).or_insert(agent);
     }

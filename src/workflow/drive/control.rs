@@ -32,7 +32,7 @@ pub enum Control {
     Cancel,
     /// Prevents further steps of the run from beginning (the action `pause`). Steps in flight can end.
     Pause,
-    /// Lets steps of a paused run begin again (the action `resume`).
+    /// Ends the pause of a run, so that its further steps can begin (the action `resume`).
     Resume,
 }
 

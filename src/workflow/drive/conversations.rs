@@ -24,7 +24,7 @@ pub(crate) trait Conversations: Send + Sync {
     fn is_over(&self, error: &BoxError) -> bool;
 }
 
-/// Answer of an agent with the agent's request, to be saved in a conversation.
+/// Answer of an agent, with the request that it answers, to be saved in the agent's conversation.
 pub(crate) struct Answered<'a> {
     /// ID of the request to the agent if another agent called it, otherwise empty.
     pub(crate) request: &'a str,

@@ -113,8 +113,8 @@ pub(super) fn failed_with(error: BoxError) -> Result<StepOutcome, BoxError> {
     })
 }
 
-/// Converts an error that occurs after the agent of a step has answered or made requests. A permanent error becomes the outcome of the
-/// step. After a transient error, the step does not fail: the agent continues from its saved state in the next attempt.
+/// Returns the outcome of a step for a permanent error that occurs after the step's agent has answered or made requests. After a
+/// transient error, the step does not fail: the agent continues from its saved state in the next attempt.
 ///
 /// # Errors
 /// Returns a transient error itself, and the errors of [`failed_with`].

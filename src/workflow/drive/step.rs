@@ -35,7 +35,7 @@ pub(super) struct Step<'d> {
     pub(super) changed: Option<Json>,
     /// Number of earlier approvals of the step's tool call.
     pub(super) approvals: u32,
-    /// Time after which a breadcrumb must be updated to answer the step, if it is a `wait_for` step.
+    /// Lower limit, exclusive, of the update times of breadcrumbs that can answer the step, if it is a `wait_for` step.
     pub(super) since: Timestamp,
     /// Time at which the timeout of the step ends, if it has one.
     pub(super) until: Option<Timestamp>,
@@ -247,7 +247,7 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the time at which a question expires. `asked` is the time when the step wrote the question.
+    /// Returns the time at which a question to a person expires. `asked` is the time when the step wrote the question.
     fn end_of_question(&self, asked: Timestamp, expires_in: Option<Duration>) -> Timestamp {
         let expires = expires_in.map(|time| asked + time);
         let ends = self.until.into_iter().chain(expires).min();

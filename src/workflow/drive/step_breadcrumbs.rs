@@ -37,7 +37,7 @@ impl StepBreadcrumb {
 /// Breadcrumbs of one schema that the steps of a run wrote or received. They decide which breadcrumbs can answer later `wait_for` steps.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct SchemaBreadcrumbs {
-    /// Time after which breadcrumbs of the schema can answer a `wait_for` step.
+    /// Lower limit, exclusive, of the update times of breadcrumbs of the schema that can answer a `wait_for` step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -114,8 +114,8 @@ impl EndedBreadcrumbs {
         }
     }
 
-    /// Moves the breadcrumbs of ended steps to the innermost enclosing step that is in flight. The later steps inside the enclosing step
-    /// use these breadcrumbs.
+    /// Assigns the recorded breadcrumbs of ended steps to the innermost enclosing step that is in flight. The later steps inside
+    /// the enclosing step use these breadcrumbs.
     pub(super) fn fold(&mut self, progress: &Progress) {
         let over = |path: &&StepPath| !path.as_str().is_empty() && !progress.is_in_flight(path);
         let over: Vec<StepPath> = self.0.keys().filter(over).cloned().collect();
@@ -130,7 +130,8 @@ impl EndedBreadcrumbs {
         }
     }
 
-    /// Sets the time after which breadcrumbs of a schema can answer `wait_for` steps, for all steps of the run.
+    /// Sets the lower limit, exclusive, of the update times of a schema's breadcrumbs that can answer `wait_for` steps, for all
+    /// steps of the run.
     pub(super) fn begin_after(&mut self, at: Timestamp, schema: String) {
         let known = SchemaBreadcrumbs {
             since: Some(at),
@@ -139,8 +140,8 @@ impl EndedBreadcrumbs {
         self.merge(&StepPath::new(""), schema, known);
     }
 
-    /// Returns the time after which breadcrumbs of a schema (or of any schema) can answer a step. `None` if the earlier steps set no
-    /// time.
+    /// Returns the lower limit, exclusive, of the update times of a schema's breadcrumbs (or of all breadcrumbs) that can answer
+    /// a step. Returns `None` if the earlier steps set no limit.
     pub(super) fn since(
         &self,
         progress: &Progress,
@@ -150,8 +151,9 @@ impl EndedBreadcrumbs {
         self.known(progress, path, of).since
     }
 
-    /// Retains the breadcrumbs that can answer a `wait_for` step. They are newer than all breadcrumbs that earlier steps of its sequence
-    /// wrote, and have not answered an earlier step since their last change.
+    /// Removes the breadcrumbs that cannot answer a `wait_for` step from a list of found breadcrumbs. The remaining breadcrumbs
+    /// are newer than all breadcrumbs that earlier steps of the step's sequence wrote, and have not answered an earlier step
+    /// since their last change.
     pub(super) fn retain_unused(
         &self,
         progress: &Progress,

@@ -49,7 +49,7 @@ pub(super) enum Awaited {
 }
 
 impl Wait {
-    /// Returns the pending request of a waiting step, or `None` if the step waits for an event.
+    /// Returns the pending request of a waiting step, or `None` for a `wait_for` step, which makes no request.
     pub(super) fn pending<'w>(&'w self, task: &'w StepTask) -> Option<Pending<'w>> {
         let expected = match &self.on {
             Awaited::Event => return None,

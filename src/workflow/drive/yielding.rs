@@ -91,8 +91,8 @@ impl EarlyEnd {
         }
     }
 
-    /// Lets steps begin again if a running step takes so long that the attempt cannot yield. A fifth of the time later, the attempt
-    /// tries to yield again.
+    /// Permits further steps of a flow run to begin if a running step takes so long that the attempt cannot yield. A fifth of the
+    /// time later, the attempt tries to yield again.
     pub(super) fn cancel_expired_yield(&mut self, now: Timestamp) {
         if let Some(EndReason::Yields { until: Some(until) }) = &self.reason
             && Instant::now() >= *until

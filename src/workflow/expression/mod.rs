@@ -31,13 +31,13 @@ pub(super) enum Expression {
 pub(super) trait Variables {
     fn get(&self, name: &str) -> Option<Json>;
 
-    /// Charges the work of a JSONPath search in a value to the budget, before the search.
+    /// Charges a JSONPath search in a value to the flow run's work budget, before the search.
     ///
     /// # Errors
     /// Returns [`Unresolved::Searches`] if the search takes too many steps.
     fn search(&self, path: &Path, value: &Value) -> Result<(), Unresolved>;
 
-    /// Charges the compilation of a regular expression with variables to the budget.
+    /// Charges the compilation of a regular expression with variables to the flow run's work budget.
     ///
     /// # Errors
     /// Returns [`Unresolved::Patterns`] if the run has compiled too many.
@@ -177,8 +177,8 @@ impl Expression {
         flow_value(json, most)
     }
 
-    /// Returns the input of a model step: the text of the definition, separate from the values of its variables. Both together
-    /// have at most `most` bytes.
+    /// Returns the input of a model step, in which the text from the definition is separate from the values of its variables.
+    /// Both together have at most `most` bytes.
     pub(super) fn model_input(
         &self,
         variables: &dyn Variables,

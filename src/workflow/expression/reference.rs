@@ -71,7 +71,7 @@ impl Reference {
     }
 }
 
-/// Splits a path from the root of all variables into the name of a variable and the remaining path.
+/// Splits a path that starts with a variable name, such as `$.draft.text`, into the name and the remaining path.
 pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
     let text = text.trim();
     let text = text.strip_prefix("$.").unwrap_or(text);

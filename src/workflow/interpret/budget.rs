@@ -13,13 +13,13 @@ const STEP_SEARCHES: usize = 1 << 12;
 /// Number of steps of the work budget that one compiled regular expression uses.
 const PATTERN_STEPS: usize = 16;
 
-/// Work budget of one interpreter call: the number of steps that can still begin. Large values, searches and regular expressions also use
-/// up the budget.
+/// Work budget of one call of the flow interpreter: the number of steps that can still begin. Large values, searches and regular
+/// expressions also use up the budget.
 pub(super) struct WorkBudget {
-    /// Number of steps of the run that can still begin in this call. A large value, a search and a regular expression count as several
-    /// steps.
+    /// Number of steps of the run that can still begin in the current call of the flow interpreter. A large value, a search and a
+    /// regular expression count as several steps.
     steps: Cell<u64>,
-    /// Number of search steps that the JSONPaths of the current step can still take.
+    /// Number of search steps that JSONPaths in the flow step that is being interpreted can still take.
     searches: Cell<usize>,
     /// Number of regular expressions that the run has compiled.
     patterns: Cell<u64>,

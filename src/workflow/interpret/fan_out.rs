@@ -137,8 +137,8 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Advances one branch of a `parallel` step or one item of a `for_each` step. Returns the end of the whole step if the end of this
-    /// branch decides it.
+    /// Advances one branch of a `parallel` step or one item of a `for_each` step. Returns the result or failure of the whole step
+    /// if the end of this branch decides it.
     fn branch(
         &mut self,
         fan_out: &FanOut<'r>,
@@ -219,8 +219,8 @@ impl<'r> Walk<'r> {
         Ok(Vars::from([("input".to_owned(), input)]))
     }
 
-    /// Returns the end of a `parallel` or `for_each` step once all branches have ended. The step succeeds with the branches' results in
-    /// order, or fails with the first failure in this order.
+    /// Returns the result or failure of a `parallel` or `for_each` step, or [`Walked::Open`] while a branch is in flight. The
+    /// step succeeds with the branches' results in order, or fails with the first failure in this order.
     fn joined(&mut self, count: usize, path: &StepPath) -> Walked {
         let most = self.workflow.policies.limits.value_bytes;
         let Some((_, settled)) = self.fan_out_state(path) else {

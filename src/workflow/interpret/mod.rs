@@ -356,7 +356,7 @@ impl FlowRun {
         self.set_paused(true, FlowEventKind::Paused)
     }
 
-    /// Ends a [pause](Self::pause), so that steps begin again. Does nothing if the run is not paused.
+    /// Ends a [pause](Self::pause) of the flow run, so that further steps can begin. Does nothing if the run is not paused.
     #[must_use = "the driver has to carry out the returned actions"]
     pub fn unpause(&mut self) -> Next {
         self.set_paused(false, FlowEventKind::Unpaused)
@@ -464,7 +464,7 @@ impl FlowRun {
     }
 }
 
-/// Returns the result of an ignored call of the run, with the reason why the run ignored the call.
+/// Returns no actions for the driver, only the reason why the flow run ignored a call of the driver.
 fn ignored(anomaly: FlowAnomaly) -> Next {
     Next {
         anomaly: Some(anomaly),

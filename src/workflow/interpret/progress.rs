@@ -33,7 +33,7 @@ pub struct Progress {
     pub(super) finished: Option<Finish>,
     /// Number of steps that the run has started.
     pub(super) steps: u64,
-    /// Number of the last event of the run.
+    /// Sequence number of the last event of the run.
     pub(super) sequence: u64,
     /// Number of regular expressions with variables that the run has compiled.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -67,7 +67,7 @@ impl Progress {
         self.paused
     }
 
-    /// Returns the end of the flow run, or `None` if the run has not ended.
+    /// Returns how the flow run ended (completed, failed or cancelled), or `None` if the run has not ended.
     ///
     /// A saved run with an end needs no driver.
     #[must_use]
@@ -83,7 +83,7 @@ impl Progress {
         self.steps
     }
 
-    /// Returns the number of the last event of the run, or 0 before the first event.
+    /// Returns the sequence number of the last event of the run, or 0 before the first event.
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
@@ -154,7 +154,7 @@ impl Progress {
         nodes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the suspended steps of the run with their tickets, ordered by path.
+    /// Returns the suspended steps of the run with their tickets (IDs of the awaited results), ordered by step path.
     ///
     /// Pass a ticket to [`FlowRun::resume`](super::FlowRun::resume) when its answer arrives.
     pub fn suspended(&self) -> impl Iterator<Item = (&StepPath, &str)> {
@@ -284,7 +284,7 @@ pub(super) struct Leaf {
     /// Delay before this attempt at the step.
     pub(super) after: Duration,
     pub(super) phase: Phase,
-    /// Size in bytes of the input that was built for the step, while the driver has the input.
+    /// Size in bytes of the input that was built for the last attempt at the step, or 0 before the first attempt.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) input_bytes: usize,
 }
@@ -317,7 +317,7 @@ pub(super) enum Phase {
     Suspended {
         ticket: String,
     },
-    /// The driver has reported this outcome of the step. The walk of the same call handles the outcome.
+    /// The driver has reported this outcome of the step. The interpreter handles the outcome in the same call.
     Told(StepOutcome),
 }
 

@@ -247,7 +247,8 @@ pub enum Finish {
 /// An event of a flow run, such as the start, end, retry or suspension of a step.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct FlowEvent {
-    /// Number of the event in the run, counted from 1 without gaps. An event that is reported again after a crash has the same number.
+    /// Sequence number of the event in the run, counted from 1 without gaps. An event that is reported again after a crash has
+    /// the same number.
     ///
     /// Use it to detect events that are missing or repeated.
     pub sequence: u64,
@@ -309,7 +310,7 @@ pub enum FlowEventKind {
     },
     /// The flow run was paused, so no further steps begin.
     Paused,
-    /// The pause of the flow run ended, so steps begin again.
+    /// The pause of the flow run ended, so further steps can begin.
     Unpaused,
 }
 

@@ -1,4 +1,4 @@
-//! State transition of a flow run: each call of the interpreter walks once through the steps in flight.
+//! State transition of a flow run: each call of the interpreter advances all steps in flight once.
 //!
 //! The walk recurses as deep as steps are nested, which the loader limits. Ended steps are not walked again, because a cursor has the
 //! position in each list of steps.
@@ -28,7 +28,7 @@ pub(super) struct Walk<'r> {
     pub(super) total_size: TotalSize,
 }
 
-/// State of a step after a walk through the run: in flight, or ended.
+/// State of a step after the interpreter has advanced it: in flight, or ended.
 pub(super) enum Walked {
     /// The step is still in flight.
     Open,
@@ -80,7 +80,7 @@ impl<'r> Walk<'r> {
         Self::in_stride(workflow, progress, u64::MAX)
     }
 
-    /// Creates a walk through a flow run. At most `stride` steps begin during the walk.
+    /// Creates the state of one transition of a flow run, in which at most `stride` further steps begin.
     pub(super) fn in_stride(
         workflow: &'r Workflow,
         progress: &'r mut Progress,
@@ -258,7 +258,8 @@ impl<'r> Walk<'r> {
         }
     }
 
-    /// Returns the end of a step, or a failure if the result would exceed the size limit for all values of the run together.
+    /// Replaces the end of a step by a failure if the step's result would exceed the size limit for all values of the run
+    /// together.
     fn within_total_size(&self, end: End) -> End {
         match end {
             End::Produced(Produced::Value(value)) => match self.total_size.check(value.size()) {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Attempts at a step: a number, or an object that can also set the delays between attempts.
+/// Maximum number of attempts at a step: a number, or an object that can also set the delays between attempts.
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
@@ -58,7 +58,7 @@ kinds! {
 
 // The JSON Schema of an inline struct is a part of the schema of its enum.
 objects! {
-    /// Attempts at a step, and the delays between them.
+    /// Maximum number of attempts at a step, and the delays between them.
     #[cfg_attr(feature = "schema", schemars(inline))]
     Attempts {
         /// Maximum number of attempts at the step.

@@ -38,7 +38,7 @@ pub(in crate::workflow) struct Written<'v> {
     pub(in crate::workflow) value: &'v Value,
     pub(in crate::workflow) path: DefinitionPath,
     unknown: &'v UnknownFields,
-    /// Names of the object's fields that another struct reads. They do not count as unknown fields.
+    /// Names of the object's fields that do not count as unknown, because they are read separately.
     apart: Names,
 }
 
@@ -75,7 +75,7 @@ impl<'v> Written<'v> {
         Ok(items.collect())
     }
 
-    /// Returns the object with the fields in `apart` marked as known. Another struct reads these fields.
+    /// Returns a copy of the object whose fields in `apart` do not count as unknown, because they are read separately.
     pub(super) fn apart(&self, apart: Names) -> Self {
         Self {
             apart,
@@ -135,7 +135,7 @@ impl<'v> Written<'v> {
         self.read::<T>().map(drop)
     }
 
-    /// Returns the fields of a struct as written in the object of the definition.
+    /// Returns the fields of the object that belong to a struct, with their values as written in the definition.
     pub(in crate::workflow) fn fields_of<T: DeserializeOwned>(&self) -> Map<String, Value> {
         let fields = self.value.as_object().into_iter().flatten();
         let fields = fields.filter(|(name, _)| names::<T>().contains(&name.as_str()));

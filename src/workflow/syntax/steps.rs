@@ -162,7 +162,8 @@ macro_rules! steps {
     (@driven $head:tt $($field:tt)*) => {
         steps! { @composite $head
             $($field)*
-            /// Attempts at the step. Defaults to the policies of the workflow for agents, tools and models, otherwise to one.
+            /// Maximum number of attempts at the step, and the delays between them. Defaults to the policies of the workflow for
+            /// agents, tools and models, otherwise to one.
             retry: Option<Nested<Retry>>,
             /// Timeout of the step in seconds. Defaults to the policies for agents, tools and models, to one week for waits.
             #[serde(default, deserialize_with = "seconds")]
@@ -305,9 +306,9 @@ steps! {
 
     /// A step that runs other steps, and handles their failure.
     composite TryStep {
-        /// The steps that may fail.
+        /// The steps whose failure the `try` step handles.
         r#try: Nested<Vec<Step>>,
-        /// The steps that run after a failure.
+        /// The steps that run if a step in `try` fails.
         on_failure: Nested<Vec<Step>>,
     }
 
@@ -356,7 +357,7 @@ steps! {
     }
 }
 
-/// Returns the default maximum number of steps of a graph, or of items of a `for_each` step, in flight.
+/// Returns the default maximum number of steps of a graph, or of items of a `for_each` step, that run at the same time.
 pub(super) const fn at_once() -> usize {
     8
 }
