@@ -414,14 +414,10 @@ impl<T: StoreUnderTest + Default> Real<T> {
             }
             Step::Redo(run) => self.redo(model, *run).await,
             Step::Resume(run) => {
-                let resumed = self
-                    .ledger()
-                    .resume(&self.runs[*run], self.runs[*run].trigger_id)
-                    .await;
-                (
-                    done(resumed),
-                    model.again(*run, RunState::Suspended, |_| ()),
-                )
+                let name = &self.runs[*run];
+                let resumed = done(self.ledger().resume(name, name.trigger_id).await);
+                let expected = model.again(*run, RunState::Suspended, |_| ());
+                (resumed, expected)
             }
             Step::Heartbeat(which)
             | Step::Commit(which, _)

@@ -166,9 +166,8 @@ pub async fn a_failed_run_writes_one_dead_letter<S: StoreUnderTest>(
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
-    let cause = store
-        .create(super::fixtures::note("a secret payload"))
-        .await?;
+    let note = super::fixtures::note("a secret payload");
+    let cause = store.create(note).await?;
     let run = run_of("agent", &cause);
     let lease = granted(ledger.claim(&run, None).await)?.lease;
     let mut letter = DeadLetter::new(FailureClass::Permanent, "error", 1);
@@ -185,11 +184,8 @@ pub async fn a_failed_run_writes_one_dead_letter<S: StoreUnderTest>(
 
     let letters = store.recent(DeadLetter::SCHEMA, 10).await?;
     same(letters.len(), 1, "the number of dead letters")?;
-    same(
-        committed.written.get(1),
-        letters.first(),
-        "the last written breadcrumb",
-    )?;
+    let last = committed.written.get(1);
+    same(last, letters.first(), "the last written breadcrumb")?;
     let dead = some(letters.first(), "a dead letter")?;
     let expected_letter = letter.breadcrumb(&lease, store.tenant());
     same(&*dead.context, &*expected_letter.context, "the context")?;

@@ -62,21 +62,15 @@ pub async fn a_transferred_run_waits_for_its_version<S: StoreUnderTest>(
         0,
         "the number of runs due",
     )?;
-    same(
-        accept_transfers(ledger, "agent", "old").await?,
-        0,
-        "the number of runs accepted for another version",
-    )?;
+    let others = accept_transfers(ledger, "agent", "old").await?;
+    same(others, 0, "the number of runs accepted for another version")?;
     same(
         accept_transfers(ledger, "tool", "new").await?,
         0,
         "the number of runs accepted for another executor",
     )?;
-    same(
-        ledger.accept_transfers(&[]).await?,
-        0,
-        "the number of runs accepted for no version",
-    )?;
+    let none = ledger.accept_transfers(&[]).await?;
+    same(none, 0, "the number of runs accepted for no version")?;
     let versions: [(Arc<str>, Arc<str>); 2] = [
         ("tool".into(), "new".into()),
         ("agent".into(), "new".into()),
@@ -94,11 +88,8 @@ pub async fn a_transferred_run_waits_for_its_version<S: StoreUnderTest>(
     let claim = next_due(ledger, &run).await?;
     same(claim.attempt, 1, "the attempt")?;
     let stored = some(row(ledger, &run).await?, "the row")?;
-    same(
-        stored.transferred_to,
-        None,
-        "the version of a run that was claimed",
-    )
+    let version = stored.transferred_to;
+    same(version, None, "the version of a run that was claimed")
 }
 
 /// A transferred run that no worker accepts becomes due at the time limit of the transfer.

@@ -76,9 +76,8 @@ impl Database {
         let options = connection::options(url, &settings)?;
         let connections = Connections::new(options.clone(), &settings);
         let mut first = connections.acquire().await?;
-        let can_flush = connections
-            .with_timeout(connection::check(&mut first))
-            .await??;
+        let can_flush = connections.with_timeout(connection::check(&mut first));
+        let can_flush = can_flush.await??;
         // Without a timeout, because a migration of large tables takes long.
         if !connections
             .with_timeout(schema::is_current(&mut first, &settings.schema))

@@ -98,9 +98,8 @@ pub(super) async fn end(
                 Either::Left(_) => answered += 1,
                 Either::Right(row) if Leased::is_in(&row) => sent.leased.extend(Leased::read(&row)),
                 Either::Right(row) => {
-                    sent.commit_position = CommitPosition::read(&row)
-                        .ok()
-                        .or(sent.commit_position.take());
+                    let read = CommitPosition::read(&row).ok();
+                    sent.commit_position = read.or(sent.commit_position.take());
                 }
             }
         }
