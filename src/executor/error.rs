@@ -97,12 +97,12 @@ pub enum ExecutorError {
     /// The `execute` method of the executor returned an error.
     ///
     /// The class of the error decides about a retry, see [`class_of`].
-    #[error("execute failed")]
+    #[error("the method execute of the executor failed")]
     Execute(#[source] BoxError),
     /// The `respond` method of the executor returned an error.
     ///
     /// The class of the error decides about a retry, see [`class_of`].
-    #[error("respond failed")]
+    #[error("the method respond of the executor failed")]
     Respond(#[source] BoxError),
     /// The output of `execute` or the response of the run cannot be written to the store.
     ///

@@ -162,7 +162,9 @@ pub enum Bound {
     /// The subscription's scope requires a tag prefix that no tag of the trigger has.
     ///
     /// Add the tag to the trigger, or remove the prefix from the scope.
-    #[error("the trigger has no tag with the prefix {prefix:?}, which the source's scope requires")]
+    #[error(
+        "the trigger breadcrumb has no tag with the prefix {prefix:?}, which the scope of the context source requires; add such a tag"
+    )]
     NothingShared {
         /// The prefix in the context subscription's scope that no tag of the trigger has.
         prefix: String,

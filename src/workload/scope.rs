@@ -65,7 +65,7 @@ impl CloseError {
             tried = self.tried,
             failed = self.failures.len(),
             workloads = names(&self.failures),
-            "cannot close the listed workloads; they were dropped instead"
+            "closing workloads failed or timed out, so resources that they hold outside of the process may remain"
         );
     }
 }

@@ -1253,7 +1253,10 @@ async fn a_dead_letter_names_the_run_and_its_cause_and_holds_no_payload() {
         (&context["class"], &context["code"]),
         (&json!("permanent"), &json!("error"))
     );
-    assert_eq!(context["cause"], "execute failed: the password is wrong");
+    assert_eq!(
+        context["cause"],
+        "the method execute of the executor failed: the password is wrong"
+    );
     assert_eq!(context["run_key"], probe.context(0).idempotency_key());
     assert!(
         letter.tags.contains(&"session:7".to_owned()),

@@ -54,7 +54,7 @@ async fn each_failed_attempt_is_logged_with_its_cause_and_the_delay_of_the_next_
 
     let (lines, run, letter) = fail(|probe| probe.profile(policy).failing(lookup)).await;
 
-    let cause = "execute failed: cannot look up the customer at postgres://[hidden]@db/app: \
+    let cause = "the method execute of the executor failed: cannot look up the customer at postgres://[hidden]@db/app: \
                  connection refused, the key was [hidden]";
     let [first, second, end] = &*lines else {
         panic!("{lines:#?}");

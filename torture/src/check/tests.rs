@@ -173,7 +173,10 @@ fn one_run_may_lose_each_of_its_attempts_to_faults_and_no_more() {
 
     assert_eq!(judged(fault, 1), Vec::<String>::new());
     assert!(finds(&judged(fault, 2), "2 runs used up their attempts"));
-    assert!(finds(&judged("execute failed: no", 1), "unexpected end"));
+    assert!(finds(
+        &judged("the method execute of the executor failed: no", 1),
+        "unexpected end"
+    ));
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Service {
             .serve_connection(TokioIo::new(stream), answer)
             .await;
         if let Err(error) = served {
-            tracing::debug!(error = %Chain(&error), "a connection of an agent's program failed");
+            tracing::debug!(error = %Chain(&error), "a tool request from an agent's program failed on its local connection");
         }
     }
 
