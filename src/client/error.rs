@@ -42,7 +42,7 @@ pub enum ClientError {
     /// repeated call cannot succeed.
     #[error("{id:?} is not the ID of a request; pass the string that RequestHandle::id returned")]
     BadId {
-        /// The first 300 bytes of the string that is not a request ID.
+        /// The string that is not a request ID, cut to its first 300 bytes.
         id: String,
     },
     /// An earlier request has the same executor and idempotency key, but its breadcrumb differs from the breadcrumb of the new request.
@@ -53,7 +53,7 @@ pub enum ClientError {
         "key {key:?} belongs to an earlier request to executor {executor:?} with different content, breadcrumb {earlier}; use another key"
     )]
     KeyConflict {
-        /// ID of the executor that received the request.
+        /// ID of the executor to which the earlier and the new request are addressed.
         executor: Arc<str>,
         /// The idempotency key of the request.
         key: Arc<str>,
@@ -69,7 +69,7 @@ pub enum ClientError {
         "no live worker would answer a request to executor {executor:?}: {reason}; start a worker, or send without require_listener"
     )]
     NoListener {
-        /// ID of the executor that has no live worker for the request.
+        /// ID of the executor to which the request is addressed.
         executor: Arc<str>,
         /// The reason why no live worker would answer the request.
         reason: String,
@@ -83,7 +83,8 @@ pub enum ClientError {
     NoTrigger {
         /// The run that cannot be cancelled.
         run: RunRef,
-        /// The current version of the run's trigger in the store. `None` if the store does not have the trigger.
+        /// Number of the trigger's current version in the store, for a run whose trigger version the store does not have. `None`
+        /// if the store does not have the trigger.
         found: Option<u64>,
     },
     /// A session ID is empty or too long.
@@ -92,7 +93,7 @@ pub enum ClientError {
     /// ID.
     #[error("session ID {session:?} has {size} bytes; use 1 to 200 bytes")]
     BadSession {
-        /// The first 300 bytes of the invalid session ID.
+        /// The invalid session ID, cut to its first 300 bytes.
         session: String,
         /// The length of the invalid session ID in bytes.
         size: usize,
@@ -105,9 +106,9 @@ pub enum ClientError {
          pass an Envelope::cursor or a request ID of this session"
     )]
     NoTurn {
-        /// The first 300 bytes of the session ID.
+        /// ID of the session in which the requested turn was not found, cut to its first 300 bytes.
         session: String,
-        /// The first 300 bytes of the cursor or request ID.
+        /// The cursor or request ID of the turn that was not found, cut to its first 300 bytes.
         turn: String,
     },
     /// The client's store does not record the writers of breadcrumbs, so the client has no chat sessions.

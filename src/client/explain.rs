@@ -35,7 +35,7 @@ use std::sync::Arc;
 pub struct TriggerReport {
     /// The current version of the breadcrumb that the report is about.
     pub breadcrumb: Arc<Breadcrumb>,
-    /// One report for each executor and version, sorted by executor ID.
+    /// One report for each version of each executor, sorted by executor ID.
     ///
     /// Empty if no worker was recorded on the store in the last 24 h.
     pub executors: Vec<ExecutorReport>,

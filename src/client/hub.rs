@@ -25,7 +25,7 @@ struct Shared {
     source: Box<dyn EventSource>,
     waits: Mutex<Waits>,
     closed: CancellationToken,
-    /// Notified when a wait of the client for a run starts or ends.
+    /// Wakes the client's background task when a wait of the client for a run starts or ends.
     changed: Notify,
 }
 
@@ -143,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// Wakes the client's waits for the run that wrote the breadcrumb of an event.
+    /// Wakes the client's waits for runs on a trigger, if the breadcrumb of a store event names this trigger as its origin.
     fn wake(&self, event: &Event) {
         if event.kind == EventKind::Ping {
             return;

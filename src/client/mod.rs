@@ -1,4 +1,4 @@
-//! Requests to executors from any process that can open the store, and the management of their runs.
+//! Requests to executors from any process that can open the store, and operations on runs, such as cancellation.
 //!
 //! Use this when a web handler, a command-line program or another service wants an answer from an executor that runs elsewhere.
 //!

@@ -128,8 +128,8 @@ impl Questions {
         Ok(open)
     }
 
-    /// Returns the questions in `found` that, according to the store's records, were written by the executor that they name. Anyone can
-    /// write a copy with other arguments. If the store does not record writers, returns all questions.
+    /// Returns the questions in `found` whose stated author is correct: the store recorded the same executor as the writer.
+    /// Anyone can write a copy with other arguments. If the store does not record writers, returns all questions.
     pub(super) async fn verified(
         &self,
         found: &[Arc<Breadcrumb>],
@@ -165,7 +165,8 @@ impl Questions {
         Ok(self.accepted_answer(question).await?.is_none())
     }
 
-    /// Lists the open questions that this person may answer, the newest first. The search covers the newest 1,000 questions to all people.
+    /// Lists the open questions that the given person may answer, the newest first. The search covers the newest 1,000 questions
+    /// to all people.
     ///
     /// Use this for the page of a signed-in person. A question without approvers is listed for
     /// everyone.
@@ -456,8 +457,8 @@ impl Questions {
         }
     }
 
-    /// Returns the reason why a question to a person is closed: its accepted answer, or the state of its run. `None` if the question is
-    /// open or expired.
+    /// Returns the reason why a question to a person is closed: its accepted answer, or the state of the run that asked the
+    /// question. `None` if the question is open or expired.
     async fn close_reason(
         &self,
         question: &QuestionView,
@@ -473,7 +474,8 @@ impl Questions {
         }))
     }
 
-    /// Returns the accepted answer to a question: the first answer that meets the terms of the question.
+    /// Returns the accepted answer to a question: the first answer that meets the question's conditions, such as its schema and
+    /// deadline.
     async fn accepted_answer(
         &self,
         question: &QuestionView,
@@ -513,9 +515,9 @@ fn passed_deadline(question: &QuestionView, run: Option<&Run>) -> Option<Timesta
     is_over.then_some(end)
 }
 
-/// Estimates the current time of the store's clock from the timestamps of a run. For a suspended run that is not due, the result is before
-/// the run's due time. For a run without a due time, the result is the later of the run's last change of state and the clock of this
-/// process.
+/// Estimates the current time of the store's clock from the timestamps in a run's ledger record. For a suspended run that is not
+/// due, the result is before the run's due time. For a run without a due time, the result is the later of the run's last change
+/// of state and the clock of this process.
 fn store_time(run: &Run) -> Timestamp {
     match (run.due, run.due_for) {
         (Some(due), Some(for_time)) => due + for_time,
@@ -533,7 +535,7 @@ fn waits_for(run: &Run, question: &QuestionView) -> bool {
     run.state != RunState::Suspended || selectors.any(|selector| selector.matches(&answer))
 }
 
-/// The reason for which a question to a person is closed: an answer, or the end of its run.
+/// Reason why a question to a person is closed: an accepted answer, or the state of the run that asked the question.
 struct CloseReason {
     answer: Option<Arc<Breadcrumb>>,
     run: Option<RunState>,
@@ -566,7 +568,7 @@ fn now() -> Timestamp {
     Timestamp::from_micros(wall_micros())
 }
 
-/// Creates the breadcrumb of a person's answer to a question.
+/// Creates the breadcrumb that stores a person's answer to a question.
 fn response(question: &QuestionView, person: &Principal, answer: Value) -> NewBreadcrumb {
     let mut context = answer;
     if let Value::Object(fields) = &mut context {

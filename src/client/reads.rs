@@ -1,4 +1,4 @@
-//! Reads of a client's store, with errors that name the operation.
+//! Methods of a client that read from its store, and that name the failed operation in each error.
 
 use super::{Client, ClientError, creator_of};
 use crate::error::excerpt;

@@ -112,7 +112,7 @@ pub(super) async fn wait(
     })
 }
 
-/// Maximum duration of each store read that a wait for a run makes after its timeout.
+/// Maximum duration of each store read that follows the timeout of a client's wait for a run.
 const LAST_READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the result of a store read, or `None` if the read takes longer than `limit`.

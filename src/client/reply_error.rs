@@ -79,8 +79,8 @@ pub enum ReplyError {
         run: RunRef,
         /// The timeout of the wait for the run.
         after: Duration,
-        /// The state of the run. `None` if no worker has enqueued it, if the ledger has deleted it, or if the store did not answer the
-        /// last read.
+        /// The state that the run had in the store after the wait for its end timed out. `None` if no worker has enqueued it, if
+        /// the ledger has deleted it, or if the store did not answer the last read.
         state: Option<RunState>,
         /// The open question to a person, if the run waits for the person's answer.
         question: Option<Box<QuestionView>>,
@@ -107,7 +107,7 @@ fn describe(state: Option<RunState>, is_asking: bool) -> &'static str {
 }
 
 impl ReplyError {
-    /// Returns the decision about a retry of the wait for the run: a delay, or never.
+    /// Returns the delay after which another wait for the run can succeed, or [`Retry::Never`].
     ///
     /// [`TimedOut`](Self::TimedOut) allows an immediate retry. For [`Client`](Self::Client), the
     /// store's error decides. All other errors are final for this run.
@@ -123,7 +123,7 @@ impl ReplyError {
         }
     }
 
-    /// Returns the code of the request's error, for logs and metrics.
+    /// Returns a stable code of the error for logs and metrics, for example `timed_out`.
     ///
     /// The code is stable, unlike the message, and contains no data of the request.
     #[must_use]

@@ -185,7 +185,8 @@ impl RequestHandle {
         Self { client, run }
     }
 
-    /// Returns the ID of the request. The ID contains no secrets, and is valid as long as the store has the run.
+    /// Returns the ID of the request to the executor, with which any process can find the request later. The ID contains no
+    /// secrets, and is valid as long as the store has the run.
     ///
     /// The format is `<trigger ID>:<trigger version>:<executor ID>`. Send the ID to a browser, or
     /// save it, and pass it to [`Client::attach`] later. The ID is neither a secret nor a

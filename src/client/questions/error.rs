@@ -132,7 +132,7 @@ fn closed(by: Option<&str>, at: Option<Timestamp>, run: Option<RunState>) -> Str
 }
 
 impl AnswerError {
-    /// Returns the decision about a retry of the answer: a delay, or never.
+    /// Returns the delay after which another attempt to answer the question can succeed, or [`Retry::Never`].
     ///
     /// Only [`Client`](Self::Client) can allow a retry; all other errors return [`Retry::Never`].
     #[must_use]
@@ -150,7 +150,7 @@ impl AnswerError {
         }
     }
 
-    /// Returns the code of the answer's error, for logs and metrics.
+    /// Returns a stable code of the error for logs and metrics, for example `not_open`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -33,7 +33,8 @@ pub enum QuestionState {
         by: Option<String>,
         /// The creation time of the accepted answer.
         at: Timestamp,
-        /// If `true`, the person approved the tool call. `None` for a question that is not an approval.
+        /// If `true`, the person approved the tool call; if `false`, the person refused the tool call. `None` for a question that
+        /// is not an approval.
         approved: Option<bool>,
     },
     /// The question's deadline has passed without an accepted answer. The run continues without an answer, or has continued.

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// The name and the roles of a person, for a check of the right to answer a question. The service authenticates the person.
+/// The name and the roles of a person, which decide whether the person may answer a question. The service authenticates the
+/// person.
 ///
 /// The methods of [`Questions`](super::Questions) compare it with the approvers of a question. An
 /// approver is a name, or a role as `role:<name>`. The crate does not authenticate: create a
@@ -112,7 +113,7 @@ pub enum QuestionKind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QuestionView {
-    /// The ID of the question, the same in all processes.
+    /// The ID of the question, by which any process can read or answer the question.
     ///
     /// Pass it to the methods of [`Questions`](super::Questions). It is neither a secret nor a
     /// permission.
@@ -127,7 +128,7 @@ pub struct QuestionView {
     pub description: Option<String>,
     /// The arguments with which the run will make the tool call. Characters that reorder text are shown as escapes.
     pub arguments: Option<Json>,
-    /// The answers from which the person can choose; any answer if empty.
+    /// The proposed answers from which the person can choose; if empty, the question proposes no answers.
     ///
     /// The options are a proposal for the page. [`answer`](super::Questions::answer) checks only the [schema](Self::schema).
     pub options: Vec<String>,

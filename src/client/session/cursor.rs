@@ -10,8 +10,8 @@ use std::fmt;
 /// events read from the segment, and 1 if the lease has settled.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Cursor {
-    /// Latest update time of a fully read segment of the turn's events, in microseconds. Segments with an earlier update time are not
-    /// read again.
+    /// Latest update time, in microseconds, of the fully read segments (breadcrumbs with events of the turn). Segments with an
+    /// earlier update time are not read again.
     pub(super) after: i64,
     pub(super) token: u64,
     pub(super) number: u32,

@@ -24,12 +24,13 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Envelope {
-    /// The cursor after this event of the turn. [`Session::resume`](super::Session::resume) continues at the cursor.
+    /// Cursor at the position after this event of the chat turn, to resume the turn with the next event.
+    /// [`Session::resume`](super::Session::resume) continues at the cursor.
     ///
     /// It contains the request ID of the turn and no secret. It is valid while the store has the
     /// message of the turn.
     pub cursor: String,
-    /// The event of the turn.
+    /// The event itself, such as a piece of the answer or a tool call of the chat turn.
     pub event: TurnEvent,
 }
 
@@ -68,8 +69,8 @@ pub enum TurnEvent {
     /// The model call is repeated: a worker was lost, an attempt failed, or the answer was not usable. Discard the text since the last
     /// event of another kind. In rare cases that text is not repeated, and only the [end](Self::End) has it.
     Restarted {
-        /// The number of the run's attempt that repeats the call, counted from 1. It stays the same if the run repeats the call within
-        /// one attempt.
+        /// The number of the run's attempt in which the model call is repeated, counted from 1. It stays the same if the run
+        /// repeats the call within one attempt.
         attempt: u32,
     },
     /// An agent calls a tool during the turn.

@@ -1,4 +1,4 @@
-//! Chat sessions: messages to one executor, in order, and the events of its answers.
+//! Chat sessions: messages to one executor, which answers them in order, and the events of each answer.
 
 mod cursor;
 mod event;
@@ -220,7 +220,8 @@ impl Session {
         }
     }
 
-    /// Returns the breadcrumb that records the session, for [`Client::sessions`]. Creates a missing record.
+    /// Returns the ID of the breadcrumb that stores the session's executor and ID, so that [`Client::sessions`] can list the
+    /// session. Creates a missing record.
     ///
     /// Two processes that do so at once leave two records. Both use the older one.
     async fn record(&self) -> Result<BreadcrumbId, ClientError> {
@@ -407,7 +408,7 @@ impl IntoFuture for NewMessage {
     type Output = Result<Turn, ClientError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    /// Writes the message to the session, and returns its turn.
+    /// Writes the message to the chat session, and returns the turn that answers the message.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.send())
     }

@@ -10,19 +10,19 @@ use std::sync::Arc;
 /// Number of messages in one page of the search for open turns of a session.
 const PAGE: usize = 100;
 
-/// Maximum number of later messages of a session that are read, the newest first, to find out whether a later turn has ended. A turn
+/// Maximum number of messages after a given message that are read, the newest first, to find one whose turn has ended. A turn
 /// without a run in the ledger counts as ended if a later turn has ended.
 const LATER_MESSAGES: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.
 const MAX_MESSAGES: usize = 1_000;
 
-/// The stage of a turn of a chat session, according to the turn's run.
+/// The stage of a chat turn, derived from its run: open, ended, or cancelled before a worker started the run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
     Open,
-    /// The turn has ended, and a worker had received its message. Workers receive the messages of a session in order, so they have
-    /// enqueued the runs of all earlier messages.
+    /// The turn has ended after a worker had received the message of the turn. Workers receive the messages of a session in
+    /// order, so they have enqueued the runs of all earlier messages.
     Ended,
     /// The turn was cancelled before a worker started the run. The cancellation is no evidence about earlier messages, because a client
     /// can cancel a turn that no worker has received.
@@ -130,8 +130,8 @@ impl Session {
         Turn::new(self.client.clone(), request, Cursor::default())
     }
 
-    /// Adds to `open` the run of each message whose turn has not ended. The messages must be in order, the newest first. Returns `true`
-    /// if one of the turns has ended.
+    /// Appends to the list `open` the run of each message in `messages` whose turn has not ended. The messages must be in order,
+    /// the newest first. Returns `true` if one of the turns has ended.
     async fn add_open(
         &self,
         messages: &[Arc<Breadcrumb>],

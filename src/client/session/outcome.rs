@@ -34,7 +34,7 @@ pub(super) async fn outcome(client: &Client, run: Run) -> Result<TurnEnd, Client
     }
 }
 
-/// A failure that the answer breadcrumb of a run reports.
+/// The failure that the breadcrumb with an executor's answer reports instead of an answer text.
 struct ReportedFailure {
     code: String,
     message: Option<String>,

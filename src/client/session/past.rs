@@ -48,7 +48,7 @@ pub struct PastTurn {
     pub request: String,
     /// The text of the message that the turn answers.
     pub message: String,
-    /// The name of the person who wrote the message, if the service stated it.
+    /// Name of the message's author, as stated by the sender of the message, or `None` without a stated name.
     pub from: Option<String>,
     /// The time at which the message was sent.
     ///
@@ -170,8 +170,8 @@ impl Client {
 }
 
 impl Session {
-    /// Returns the newest 100 turns of the session, the oldest of them first. A turn that has not ended has its message and no outcome;
-    /// [`open_turns`](Self::open_turns) follows it.
+    /// Returns the newest 100 turns of the session in chronological order, the oldest turn first. A turn that has not ended has
+    /// its message and no outcome; [`open_turns`](Self::open_turns) follows it.
     ///
     /// The call reads the messages in one search, and then the run and the answer of each turn. Use
     /// [`history_before`](Self::history_before) for earlier pages.
@@ -182,7 +182,7 @@ impl Session {
         self.history_before(None).await
     }
 
-    /// Returns the newest 100 turns of the session before the turn `turn`, the oldest first. If `turn` is `None`, returns the
+    /// Returns the last 100 turns of the session before the turn `turn`, in chronological order. If `turn` is `None`, returns the
     /// newest turns.
     ///
     /// # Errors
@@ -444,7 +444,7 @@ fn is_request_or_answer(found: &Breadcrumb, run: &RunRef) -> bool {
         && creator_of(found).as_ref() == Some(run)
 }
 
-/// Selectors of requests that share a request tag or request ID, and of the answers to these requests.
+/// Selectors for the requests under one request tag or request ID, and for the answers to these requests.
 struct ReplySelectors {
     requests: Selector,
     answers: Selector,

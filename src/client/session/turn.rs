@@ -64,7 +64,7 @@ pub struct Turn {
     /// Listener for store events about the turn's run. Such an event ends the pause before the next read. Set by the first call of
     /// `next`.
     listener: Option<Listener>,
-    /// ID of the question to a person that the turn reported last as an event.
+    /// ID of the question to a person that the client received last as an event of the turn.
     question: Option<String>,
     poll_delay: Duration,
     has_ended: bool,
@@ -77,7 +77,8 @@ pub struct Turn {
 /// First and maximum pause between two reads of a turn's events. The pause doubles while the store reports no event about the turn's run.
 const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// Time after which a turn without a run ends, if the turn of a later message has ended. A worker can still enqueue the run meanwhile.
+/// Time after which the client ends a turn without a run in the ledger, if the turn of a later message has ended. A worker can
+/// still enqueue the run meanwhile.
 const MISSING_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Number of segments (breadcrumbs with events of one turn) on one page of query results.
@@ -258,8 +259,8 @@ impl Turn {
         self.request.cancel().await
     }
 
-    /// Waits for a store event about the turn's run, or until the current pause is over. The wait is limited because the end of a run that
-    /// writes nothing causes no event.
+    /// Waits for a store event about the turn's run, or until the next scheduled read of the turn's events is due. The wait is
+    /// limited because the end of a run that writes nothing causes no event.
     async fn wait(&mut self) {
         let next = later(Instant::now(), self.poll_delay);
         let Some(listener) = &self.listener else {
@@ -271,7 +272,7 @@ impl Turn {
         }
     }
 
-    /// Reads the events of the turn since the cursor from the store.
+    /// Reads the turn's new events, which follow the cursor, from the store.
     async fn read(&mut self) -> Result<(), ClientError> {
         // First, since a run ends after its last event.
         let run = self.client.run(self.request.run()).await?;
