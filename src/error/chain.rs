@@ -1,4 +1,4 @@
-//! Error chains for log lines, runs and dead letters.
+//! Single-line display of errors with their sources, for log lines, run records and dead letters.
 
 use super::excerpt;
 use crate::scrub::without_credentials;

@@ -73,7 +73,7 @@ impl Retry {
     /// Maximum retry delay that an error can request: one hour. A longer delay would park a run without a visible failure.
     pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
 
-    /// Returns a retry after `delay`, shortened to [`MAX_DELAY`](Self::MAX_DELAY).
+    /// Returns [`Retry::After`] with the delay `delay`, or with [`MAX_DELAY`](Self::MAX_DELAY) if `delay` is longer.
     pub(crate) fn after(delay: Duration) -> Self {
         Self::After(delay.min(Self::MAX_DELAY))
     }

@@ -65,8 +65,8 @@ impl From<Retry> for Verdict {
     }
 }
 
-/// A wrapper that gives an error a class. Created by the methods of [`ErrorExt`], and inside the result of [`permanent`] and
-/// [`retry_after`].
+/// A wrapper that attaches a retry decision and an error code to an error. Created by the methods of [`ErrorExt`], and inside the
+/// result of [`permanent`] and [`retry_after`].
 ///
 /// The wrapper has the same message and sources as the inner error.
 ///
@@ -92,7 +92,8 @@ pub struct ErrorNode {
 }
 
 impl ErrorNode {
-    /// Wraps an error, to give it a class. An error that is wrapped already is not wrapped again.
+    /// Wraps an error, so that a retry decision and an error code can be attached. An error that is wrapped already is not
+    /// wrapped again.
     fn new(inner: BoxError) -> Self {
         match inner.downcast::<Self>() {
             Ok(node) => *node,
