@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-/// Result of an executor's `execute` and `respond`: the response, or the suspension of the run.
+/// Result of an executor's `execute` and `respond` together: a response, or a request to suspend the run.
 pub(super) enum Answer {
     Response(Response),
     Suspension(Box<Suspension>),
@@ -94,7 +94,8 @@ impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
         answer.map_err(|error| (error, started.into_inner()))
     }
 
-    /// Serves the requests of the run's execution context, and writes the events of the run's chat turn, until this future is dropped.
+    /// Performs the store operations that the run's execution context requests, and writes the run's chat turn events, until this
+    /// future is dropped.
     async fn serve(&self, handle: &RunHandle, holder: LeaseHolder<'_>) {
         let serve = handle.lease_requests.serve(holder);
         match &handle.turn_events {

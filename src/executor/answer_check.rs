@@ -12,10 +12,11 @@ use crate::error::BoxError;
 use crate::model::{Breadcrumb, BreadcrumbId, Json, Selector, request_tag};
 use crate::store::{BreadcrumbStore, StoreError, WrittenBy};
 
-/// Name of the field in an answer that contains the breadcrumb ID of the question.
+/// Name of the answer field that contains the breadcrumb ID of the answered question.
 pub(crate) const QUESTION: &str = "question";
 
-/// Returns `true` unless an answer names the breadcrumb of another question. Two runs can write the same request ID.
+/// Returns `false` if an answer names a breadcrumb other than the given question, and `true` otherwise. Two runs can write the
+/// same request ID.
 pub(crate) fn may_answer(answer: &Json, question: BreadcrumbId) -> bool {
     let named = answer.get(QUESTION);
     named.is_none_or(|named| named.as_str() == Some(&*question.to_string()))
@@ -28,7 +29,8 @@ pub(crate) const fn is_changed(answer: &Breadcrumb) -> bool {
     answer.version > 1
 }
 
-/// Schema and request ID of a run's request. The request has this ID in its context and in a tag.
+/// Schema and request ID of a request that a run wrote to a person, a tool or an agent. The request has this ID in its context
+/// and in a tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentRequest<'a> {
     pub(crate) schema: &'static str,
@@ -38,7 +40,7 @@ pub(crate) struct SentRequest<'a> {
 }
 
 impl ExecutionContext {
-    /// Returns the correlation ID of the run's chain, or `None` outside a run.
+    /// Returns the correlation ID, which this run shares with the runs that led to its trigger, or `None` outside a run.
     #[cfg(feature = "agents")]
     pub(crate) fn correlation_id(&self) -> Option<&str> {
         self.stamp().map(Stamp::correlation_id)
@@ -100,7 +102,7 @@ struct AnswerCheck<'a> {
     store: &'a dyn BreadcrumbStore,
 }
 
-/// Reason why an answer to a run's request does not count, or `None` if it counts.
+/// Reason why the run ignores an answer to its request, or `None` if the run accepts the answer.
 type Objection = Option<&'static str>;
 
 impl AnswerCheck<'_> {

@@ -36,7 +36,8 @@ use tracing::Instrument as _;
 pub struct Fetched {
     /// The breadcrumbs that the fetch returned, in the order that the subscription requests.
     pub items: Vec<Arc<Breadcrumb>>,
-    /// Similarity score of each item of a vector fetch, `None` where the store reports no score. Empty for other fetches.
+    /// Similarity score of each breadcrumb that a vector search found, or `None` if the store reports no score. Empty for a fetch
+    /// without vector search.
     pub scores: Vec<Option<f64>>,
     /// The limit that made the fetch of the context subscription incomplete, or `None` if the fetch is complete.
     pub cut: Option<Bound>,
@@ -359,7 +360,8 @@ async fn vector_fetch(
     })
 }
 
-/// Returns the newest breadcrumbs that the query selects. If the store also returns others, reads at most `PAGES` pages.
+/// Returns the newest breadcrumbs that match the query of a context subscription. If the store also returns others, reads at most
+/// `PAGES` pages.
 async fn newest(
     store: &dyn BreadcrumbStore,
     mut query: Query,

@@ -1,4 +1,5 @@
-//! A store handle for the code of one run. Its writes are checked, stamped and fenced as writes of the run.
+//! A store handle through which the code of one run reads and writes breadcrumbs. Its writes are checked, stamped and fenced as
+//! writes of the run.
 
 use super::handle::{RunHandle, Terms};
 use super::profile::Profile;
@@ -192,7 +193,7 @@ pub(super) fn bind(
 #[derive(Debug)]
 struct BoundStore {
     store: Arc<dyn BreadcrumbStore>,
-    /// The conditions for the writes of the run, or `None` outside a run.
+    /// The allowed schemas, the lease and the origin data for the run's writes, or `None` outside a run.
     terms: Option<Terms>,
     restriction: Option<WriteRestriction>,
 }

@@ -24,11 +24,12 @@ pub(super) struct ClaimedRun<'e, E: ?Sized> {
     pub(super) lineage: Lineage,
     pub(super) saved: Option<Saved>,
     pub(super) claimed: Instant,
-    /// Last time at which this process held the lease of the run for certain.
+    /// Latest time at which this process is known to have held the lease of the run.
     confirmed_at: Mutex<Instant>,
     /// If `true`, the executor of the run itself wrote the trigger.
     pub(super) is_own: bool,
-    /// The trigger that the claim of the run returned, if any. `None` after `read_trigger` has taken the trigger.
+    /// The trigger breadcrumb, if the store returned it together with the claim of the run. `None` after `read_trigger` has taken
+    /// the trigger.
     pub(super) trigger: Option<Arc<Breadcrumb>>,
 }
 
@@ -112,7 +113,7 @@ impl<'e, E: UniversalExecutor + ?Sized> ClaimedRun<'e, E> {
         })
     }
 
-    /// Returns the lease of the run for heartbeats, with the last time at which this process held it for certain.
+    /// Returns the run's lease for heartbeats, with the latest time at which this process is known to have held the lease.
     pub(super) fn held_lease(&self) -> HeldLease<'_> {
         HeldLease::new(self.store.ledger(), &self.lease, &self.confirmed_at)
     }

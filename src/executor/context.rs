@@ -64,8 +64,8 @@ pub struct ExecutionContext {
 }
 
 impl ExecutionContext {
-    /// Maximum age of cached schema hints in a runtime. It is 10 seconds. The cache expires because the event that announces a change of
-    /// the hints may be delivered to another worker.
+    /// Maximum age of the copies of schema hints (`llm_hints` in schema definitions) that a runtime caches. It is 10 seconds. The
+    /// cache expires because the event that announces a change of the hints may be delivered to another worker.
     pub const HINTS_AGE: Duration = schema_hints::MAX_AGE;
 
     /// Creates an execution context for unit tests of `execute`. The context has no sources, and belongs to no run.
@@ -117,7 +117,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Binds the execution context to `run`, and sets the alias of the trigger.
+    /// Binds the execution context to the run `run`, and sets the alias under which the context returns the trigger.
     pub(super) fn bound_to(mut self, run: Arc<RunHandle>, alias: Option<String>) -> Self {
         self.run = OnceLock::from(run);
         self.alias = alias;
@@ -199,7 +199,8 @@ impl ExecutionContext {
         self
     }
 
-    /// Sets the saved state from which the run resumes. `with` is the breadcrumb that woke the run, or `None`.
+    /// Sets the state that the run saved earlier, for a unit test of a run that resumes. `with` is the breadcrumb that woke the
+    /// run, or `None`.
     #[must_use]
     pub fn with_resumed(mut self, state: impl Into<Json>, with: Option<Arc<Breadcrumb>>) -> Self {
         let resumed = Resumed {
@@ -396,7 +397,8 @@ impl ExecutionContext {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Returns the hints of the given schemas. A test can set the hints; otherwise they come from the schema definitions in the store.
+    /// Returns the hints of the given schemas, which shape the breadcrumbs that a model receives. A test can set the hints;
+    /// otherwise they come from the schema definitions in the store.
     pub(super) async fn hints_of(
         &self,
         mut schemas: Vec<String>,
@@ -412,7 +414,7 @@ impl ExecutionContext {
         Ok(hints)
     }
 
-    /// Returns the hints of schemas that [`with_schema_hints`](Self::with_schema_hints) set.
+    /// Returns the schema hints that [`with_schema_hints`](Self::with_schema_hints) set.
     pub(super) fn test_hints(&self) -> HintsOfSchemas {
         self.hints.clone()
     }
@@ -612,7 +614,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Returns the execution context of a run within this run, without context sources.
+    /// Returns an execution context without sources for an inner run, which executes within this run.
     #[cfg(feature = "workflows")]
     pub(crate) fn inner(&self, trigger: Arc<Breadcrumb>, inner: InnerRun) -> Self {
         let run = self.run.get_or_init(|| Arc::new(RunHandle::detached(None)));

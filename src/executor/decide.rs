@@ -8,9 +8,9 @@ use crate::error::Verdict;
 use crate::store::FailureClass;
 use std::time::Duration;
 
-/// Number of consecutive lost workers at which a run counts as the suspected cause, even if the run's crash limit is higher. See
-/// [`is_suspect`]. Otherwise a run with a high limit could kill a worker that executes runs with the default limit, and use up the limit of
-/// these other runs.
+/// Number of consecutive worker deaths after which a run is suspected as the cause, even if its crash limit is higher. See
+/// [`is_suspect`]. Otherwise a run with a high limit could kill a worker that executes runs with the default limit, and use up
+/// the limit of these other runs.
 const SUSPECT_AFTER: u32 = 2;
 
 /// Next state of a run after the error of an attempt: retried or failed.
@@ -20,7 +20,7 @@ pub(super) enum NextState {
     Fail(FailureClass),
 }
 
-/// State of a run's attempt when it fails, for the decision on a retry.
+/// Facts about a failed attempt of a run that decide whether the run is retried.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     /// The number of the failed attempt of the run, from 1.
@@ -29,11 +29,11 @@ pub(super) struct Attempt {
     pub(super) started: bool,
     /// The time between the first claim of the failed attempt and its failure.
     pub(super) age: Duration,
-    /// Position of the retry delay between zero and its maximum, in `0.0..1.0`.
+    /// Fraction of the maximum retry delay that the run waits before its retry, in `0.0..1.0`.
     pub(super) chance: f64,
 }
 
-/// State of a claimed run before it starts, for the decision on its start.
+/// Facts about a claimed run that decide whether the run may start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StartState {
     /// The number of the run's attempt that is about to start, from 1.
@@ -42,7 +42,7 @@ pub(super) struct StartState {
     pub(super) abandoned: u32,
     /// If `true`, a worker that held the run's lease earlier may have executed the run.
     pub(super) may_have_executed: bool,
-    /// The number of runs in the chain that led to the trigger: each run wrote the trigger of the next one.
+    /// The number of runs before this run in its chain, in which each run wrote the trigger of the next run.
     pub(super) hops: u32,
     /// If `true`, the trigger of the run is a dead letter.
     pub(super) is_dead_letter: bool,

@@ -238,7 +238,7 @@ impl ExecutorError {
         }
     }
 
-    /// Returns a sentence for the requester: the error that `execute` or `respond` returned, else this error.
+    /// Returns the error text for the requester: the error that `execute` or `respond` returned, else this error.
     ///
     /// A panic message may contain anything and is meant for the author of the executor, so it is omitted.
     pub(super) fn message(&self) -> String {

@@ -307,7 +307,7 @@ pub(crate) fn log_dead_letter(run: &RunRef, class: FailureClass, code: &str, cau
     tracing::error!(%run, %class, code, error, "a run failed and has a dead letter; remove the cause, then run it again with Client::redo");
 }
 
-/// Returns the failure cause of a run that was started `attempts` times and never ended.
+/// Returns the failure message for a run that was started `attempts` times and never ended.
 pub(crate) fn never_ended(attempts: u32) -> String {
     format!("the run was started {attempts} times and never ended")
 }

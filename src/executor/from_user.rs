@@ -10,7 +10,8 @@ use crate::store::WrittenBy;
 pub(crate) const DATA_TAG: &str = "ux:data";
 
 impl ExecutionContext {
-    /// Sets the result of [`is_from_user`](Self::is_from_user) for a workload's message, because no ledger records the message's writer.
+    /// Sets the result of [`is_from_user`](Self::is_from_user) for a message to a workload, because no ledger records the writer
+    /// of the message.
     #[cfg(feature = "workloads")]
     pub(crate) fn with_from_user(self, is_from_user: bool) -> Self {
         self.run().from_user.get_or_init(|| is_from_user);

@@ -32,13 +32,13 @@ pub(super) struct Terms {
 /// Handle of the run that an execution context belongs to.
 #[derive(Debug, Default)]
 pub(super) struct RunHandle {
-    /// The conditions for the run's writes, or `None` for a context outside a run.
+    /// The allowed schemas, the lease and the origin data for the run's writes, or `None` for a context outside a run.
     pub(super) terms: Option<Terms>,
     pub(super) tenant: String,
     pub(super) attempt: u32,
     /// The time at which `execute` of the run times out. Set when `execute` is called.
     pub(super) deadline: OnceLock<Timestamp>,
-    /// The time of the `execute` call, read from the store's clock and from the monotonic clock of this process. Set together with
+    /// The time at which `execute` was called, by the store's clock and by the monotonic clock of this process. Set together with
     /// `deadline`.
     pub(super) began: OnceLock<(Timestamp, Instant)>,
     pub(super) resumed: Option<Resumed>,
@@ -49,9 +49,9 @@ pub(super) struct RunHandle {
     pub(super) key: OnceLock<String>,
     /// Buffer of events for the client of a chat turn, or `None` if the trigger is not a message of a chat session.
     pub(super) turn_events: Option<Arc<TurnEvents>>,
-    /// The storage for the state of a run within a run, or `None` for an outer run.
+    /// The storage that saves the state of an inner run, or `None` if this run is not within another run.
     pub(super) state_storage: Option<Arc<dyn StateStorage>>,
-    /// The outer run of a run within a run, or `None` for an outer run.
+    /// The run within which this run executes, or `None` if this run is not within another run.
     pub(super) outer: Option<Arc<Self>>,
     /// If `true`, the trigger of the inner run contains text that a user wrote.
     #[cfg(feature = "agents")]

@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 #[derive(Debug)]
 pub(super) struct LeaseLost;
 
-/// The lease of a run, with the last time at which this process held it for certain, by the monotonic clock of this process.
+/// The lease of a run, with the latest time at which this process is known to have held the lease. The time comes from the
+/// monotonic clock of this process.
 pub(super) struct HeldLease<'l> {
     ledger: &'l dyn RunLedger,
     lease: &'l Lease,

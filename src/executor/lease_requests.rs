@@ -113,7 +113,7 @@ impl LeaseRequests {
         answered.await.map_err(|_| refused(RUN_ENDED))
     }
 
-    /// Serves the requests of the execution context until this future is dropped.
+    /// Performs the store operations that the execution context requests, until this future is dropped.
     pub(super) async fn serve(&self, holder: LeaseHolder<'_>) {
         loop {
             self.added.notified().await;
@@ -171,7 +171,8 @@ impl LeaseHolder<'_> {
         self.ledger.filter(|_| self.store.capabilities().lineage)
     }
 
-    /// Answers a request of the execution context. A state is saved even if the requesting future was dropped meanwhile.
+    /// Performs the store operation that the execution context requested, and sends the result to the context. A state is saved
+    /// even if the requesting future was dropped meanwhile.
     async fn answer(&self, request: LeaseRequest) {
         match request {
             LeaseRequest::Save(state, answer) => {

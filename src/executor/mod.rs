@@ -345,8 +345,8 @@ pub trait UniversalExecutor: Send + Sync {
         assemble::fetch(self, subscription, trigger).await
     }
 
-    /// Returns the query text for the vector searches of context subscriptions. Defaults to the string in the trigger's `message`,
-    /// else in `content`, else the JSON of the trigger's context.
+    /// Returns the search text for the executor's context subscriptions that use vector search. Defaults to the string in the
+    /// trigger's `message`, else in `content`, else the JSON of the trigger's context.
     ///
     /// The context of `trigger` is shaped by its hints, because an embedder may not see more than a model.
     fn search_query(&self, trigger: &Breadcrumb) -> String {

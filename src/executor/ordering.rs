@@ -119,7 +119,7 @@ fn key_or_hash(key: String) -> String {
     hex(&Sha256::digest(key.as_bytes()))
 }
 
-/// Returns `true` if triggers with these tags can have an ordering key for the runs of an executor.
+/// Returns `true` if the executor's runs can have an ordering key when their triggers have these tags.
 pub(super) fn is_ordered<E: UniversalExecutor + ?Sized>(executor: &E, tags: &[String]) -> bool {
     executor.profile().ordering != OrderingKey::None || is_turn_of(executor.id(), tags)
 }

@@ -72,8 +72,8 @@ pub enum Outcome {
         /// The breadcrumbs that the ended run wrote.
         written: Vec<BreadcrumbId>,
     },
-    /// The run cannot start now, for one of three reasons: another worker has the run, the run waits for its next attempt, or an earlier
-    /// run with the same ordering key is not over. Process the event again later instead of acknowledging the event.
+    /// The run cannot start now: another worker has it, its retry is not due, or an earlier run with an equal ordering key is not
+    /// over. Process the event again later instead of acknowledging the event.
     InProgress {
         /// The time at which a new claim of the run can succeed, such as the end of another worker's lease. The worker can extend the
         /// lease. For a run behind an earlier run: the time when the first run of the ordering key is due, or one lease from now if that
@@ -85,7 +85,7 @@ pub enum Outcome {
     /// In a [`Runtime`](crate::Runtime), the awaited breadcrumb or the end of the wait continues
     /// the run.
     Suspended {
-        /// The time at which the run's wait ends at the latest, by the store's clock. `None` for a wait without a timeout.
+        /// Latest time until which the suspended run waits, by the store's clock. `None` for a wait without a timeout.
         until: Option<Timestamp>,
         /// The breadcrumbs that the run wrote when it was suspended. Empty if the run was suspended before this event.
         written: Vec<BreadcrumbId>,
@@ -178,8 +178,8 @@ impl Response {
         Self::none().and_create(new)
     }
 
-    /// Returns a response that updates a breadcrumb from the version `expected_version`. See [`and_update`](Self::and_update) for
-    /// conflicts.
+    /// Returns a response that updates a breadcrumb if the current version of the breadcrumb is `expected_version`. See
+    /// [`and_update`](Self::and_update) for conflicts.
     ///
     /// Take the ID and the version from a breadcrumb of the run's context.
     ///
@@ -333,7 +333,8 @@ impl Suspension {
 
 #[cfg(feature = "workflows")]
 impl Suspension {
-    /// Returns the suspension's wake condition, state and response. A flow or a workload uses these parts to suspend its own run.
+    /// Returns the parts of the suspension: the wake condition, the state to save, and the breadcrumbs to write. A flow or a
+    /// workload uses these parts to suspend its own run.
     pub(crate) fn into_parts(self) -> (Wake, Json, Response) {
         (self.wake, self.state, self.response)
     }

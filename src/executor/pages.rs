@@ -4,9 +4,9 @@ use crate::model::{Breadcrumb, Selector};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of breadcrumbs in one page of a run's search.
+/// Maximum number of breadcrumbs on one page of a search for a run's requests, questions and answers.
 const PAGE_SIZE: usize = 256;
-/// Maximum number of pages in one search of a run.
+/// Maximum number of pages of one search for a run's requests, questions and answers.
 const MAX_PAGES: usize = 64;
 
 /// Pages of a search for the breadcrumbs that match a selector, newest first.

@@ -103,8 +103,8 @@ pub struct Profile {
 pub struct RetryPolicy {
     /// Maximum number of attempts of a run. The error of the last attempt ends the run with a dead letter. Defaults to 5.
     pub attempts: u32,
-    /// Maximum number of consecutive worker deaths during one run. At this number, the run ends with a dead letter of the class
-    /// [`CrashLoop`](crate::store::FailureClass::CrashLoop). Defaults to 3; 0 counts as 1.
+    /// Number of consecutive worker deaths during one run at which the run fails. At this number, the run ends with a dead letter
+    /// of the class [`CrashLoop`](crate::store::FailureClass::CrashLoop). Defaults to 3; 0 counts as 1.
     ///
     /// Each death also uses an attempt, so the smaller of this number and [`attempts`](Self::attempts) applies.
     ///
@@ -112,11 +112,11 @@ pub struct RetryPolicy {
     /// An input that kills its worker therefore does not use up the limit of the other runs. With a limit of 1 there is no such
     /// protection: every run that a dying worker executes fails.
     pub crashes: u32,
-    /// Maximum retry delay after the first error of a run. The maximum doubles with each further error, up to `cap`. Defaults to 1
-    /// s.
+    /// Maximum delay of the retry after a run's first error; each further error of the run doubles the maximum. The doubling
+    /// stops at `cap`. Defaults to 1 s.
     pub base: Duration,
-    /// Upper limit of the retry delay after any error. A longer delay that the error itself requests takes precedence. Defaults to
-    /// 60 s.
+    /// Upper limit of the retry delays, which grow with each error of the run. A longer delay that the error itself requests
+    /// takes precedence. Defaults to 60 s.
     pub cap: Duration,
     /// Period, counted from the first claim of an attempt, during which an error before `execute` does not use up the attempt. Such an
     /// error is, for example, an unreadable trigger or required source. Defaults to 60 s.
@@ -179,7 +179,7 @@ impl Profile {
         }
     }
 
-    /// Returns this profile, but with the kind, the response schemas and the definition of the replaced profile `before`.
+    /// Returns this profile, with the kind, the response schemas and the definition of the executor's previous profile `before`.
     pub(crate) fn in_place_of(self, before: Self) -> Self {
         Self {
             kind: before.kind,
@@ -264,7 +264,7 @@ impl Profile {
         self
     }
 
-    /// Sets the [maximum number of consecutive worker deaths](RetryPolicy::crashes) during one run. At this number, the run ends as failed.
+    /// Sets the [number of consecutive worker deaths](RetryPolicy::crashes) during one run at which the run fails.
     /// Defaults to 3; 0 counts as 1. The smaller of this number and the number of attempts applies.
     #[must_use]
     pub const fn crashes(mut self, crashes: u32) -> Self {
@@ -362,7 +362,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns the number of consecutive worker deaths that end a run as failed, at least 1.
+    /// Returns the number of consecutive worker deaths at which a run fails, at least 1.
     pub(super) fn crash_limit(&self) -> u32 {
         self.crashes.max(1)
     }

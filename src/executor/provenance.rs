@@ -170,8 +170,8 @@ impl Stamp {
         Ok(with_creator.into())
     }
 
-    /// Adds the missing session tags to a write, up to the maximum number of tags. The store would refuse a write with more tags, and a
-    /// trigger with many tags would get no answer.
+    /// Adds those session tags of the trigger that a write lacks, up to the maximum number of tags of a breadcrumb. The store
+    /// would refuse a write with more tags, and a trigger with many tags would get no answer.
     fn add_session_tags(&self, tags: &mut Vec<String>) {
         let short = |tag: &&String| tag.len() <= Breadcrumb::MAX_TAG_BYTES;
         for tag in self.session_tags().filter(short) {
@@ -197,8 +197,8 @@ pub(super) fn trigger_of(found: &Breadcrumb) -> Option<BreadcrumbId> {
     creator.get("trigger_id")?.as_str()?.parse().ok()
 }
 
-/// Returns the correlation ID and hop count in the `creator` of a trigger, for a store whose ledger does not record them. The
-/// `creator` can be forged.
+/// Returns the correlation ID and hop count from the field `creator` of a trigger, for a store whose ledger does not record these
+/// values. The `creator` can be forged.
 pub(super) fn claimed_lineage(trigger: &Breadcrumb) -> Lineage {
     /// Maximum length of a correlation ID in characters. The ID is copied to every write of the chain.
     const MAX_CORRELATION_CHARS: usize = 128;

@@ -17,7 +17,7 @@ tokio::task_local! {
     static RUN_SCOPE: Arc<RunScope>;
 }
 
-/// Parts of a runtime that all runs on one store share: the waits, the schema hints and the store's ID.
+/// Parts of a runtime that all runs on one store share: waits for breadcrumbs, schema hints and the store's ID.
 #[derive(Debug)]
 pub(crate) struct SharedStoreState {
     pub(crate) waits: Arc<Waits>,
@@ -40,7 +40,8 @@ pub(crate) struct RunScope {
     pub(super) store: SharedStoreState,
     /// The current lease of the run. The lease changes when the run is replaced by the run of a newer version of its trigger.
     lease: Mutex<Lease>,
-    /// The newest leases of the nested runs. They are released together with the lease of the outer run. At-most-once runs are excluded.
+    /// The most recently recorded leases of nested runs, one for each run and at most [`MAX_NESTED`]. They are released together
+    /// with the lease of the outer run. At-most-once runs are excluded.
     nested: Mutex<Vec<Lease>>,
     pending_claim: Mutex<Option<PendingClaim>>,
     /// If `true`, `process_event` was called for the run.
@@ -60,9 +61,9 @@ pub(crate) struct RunScope {
 #[derive(Debug)]
 pub(crate) struct CommitCounter {
     runs: AtomicUsize,
-    /// Notified when a run of the executor starts to commit its response.
+    /// Wakes the runtime when a run of the executor starts to commit its response.
     started: Arc<Notify>,
-    /// Permits for runs that commit their responses. All executors share the permits.
+    /// Permits that limit how many runs commit their responses at the same time. All executors share the permits.
     permits: Arc<Semaphore>,
 }
 
@@ -214,8 +215,8 @@ impl RunScope {
         }
     }
 
-    /// Returns `true` if `run` has the same executor and trigger as the run of this runtime state, in any trigger version.
-    /// Returns `false` for a nested run.
+    /// Returns `true` if `run` has the same executor and trigger as the run of this runtime state; the trigger's version may
+    /// differ. Returns `false` for a nested run.
     pub(super) fn belongs_to(&self, run: &RunRef) -> bool {
         let held = lock(&self.lease);
         (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)

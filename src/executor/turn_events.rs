@@ -1,4 +1,4 @@
-//! Events of a chat turn, which a run writes to the store while it executes, for the client of the session.
+//! The events of a chat turn: a run writes these events to the store while it executes, for the client of the session.
 
 mod segment;
 
@@ -58,9 +58,10 @@ enum WriteResult {
 struct Buffer {
     records: Vec<Record>,
     bytes: usize,
-    /// The segment of events that is being written. A failed write is repeated unchanged, because it may have succeeded.
+    /// The segment (a breadcrumb with chat turn events) that is being written to the store. A failed write is repeated unchanged,
+    /// because it may have succeeded.
     unsent: Option<Segment>,
-    /// Sequence number of the last segment of events under this lease.
+    /// Number of the last segment (breadcrumb with chat turn events) that was created under this lease.
     number: u32,
     is_closed: bool,
 }
@@ -143,7 +144,8 @@ impl TurnEvents {
         }
     }
 
-    /// Marks the written chat turn events as settled after the run was suspended: no later lease of the run repeats these events.
+    /// Records in the store that the chat turn events of a suspended run are final: no later lease of the run repeats these
+    /// events.
     pub(super) async fn settle(&self, store: &dyn BreadcrumbStore) {
         let last = {
             let mut buffer = self.buffer();

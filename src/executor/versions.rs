@@ -113,7 +113,7 @@ fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
     }
 }
 
-/// Returns `true` if a run cannot have been enqueued by this version of its executor. This holds if the trigger is unchanged, and
+/// Returns `true` if only another version of the executor can have enqueued the run. This holds if the trigger is unchanged, and
 /// the run's event matches no trigger subscription of this version.
 fn was_enqueued_by_another(
     own: &Subscriptions,

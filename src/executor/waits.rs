@@ -148,7 +148,7 @@ impl Waits {
         open.index.matching(event)
     }
 
-    /// Resolves the given waits whose selectors match a breadcrumb that was read from the store, with this breadcrumb.
+    /// Ends each of the given waits whose selector matches the breadcrumb, and returns the breadcrumb to the waiting code.
     pub(crate) fn answer(&self, waits: &[u64], breadcrumb: &Arc<Breadcrumb>) {
         let mut open = self.open();
         for number in waits {

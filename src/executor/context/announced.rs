@@ -1,4 +1,4 @@
-//! Announcements of breadcrumbs to a flow that waits for them while it executes.
+//! Announcements of breadcrumbs to a flow that waits for breadcrumbs while its run executes.
 
 use super::ExecutionContext;
 use crate::model::Selector;

@@ -4,7 +4,7 @@ use crate::error::Retry;
 use std::fmt;
 use std::sync::Arc;
 
-/// Maximum size of the text that a model receives about a context.
+/// Limits on the text that presents a context to a model: tokens, bytes, and items of each optional source.
 ///
 /// The default is 100,000 tokens, counted by [`EstimatedTokens`], without a limit on bytes or items. The assembled context itself
 /// is limited by [`Profile::context_bytes`](crate::Profile::context_bytes), which defaults to 1 MiB.

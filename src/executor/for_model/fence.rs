@@ -58,7 +58,8 @@ impl FenceKey {
 /// Length of a mark that delimits data in a rendered context, in hexadecimal digits, and so in bytes.
 pub(super) const MARK_BYTES: usize = 16;
 
-/// Returns the SHA-256 hash of byte strings. Each is prefixed with its length, so moving bytes between them changes the hash.
+/// Returns one SHA-256 hash of several byte strings. Each is prefixed with its length, so moving bytes between them changes the
+/// hash.
 fn digest<const N: usize>(parts: [&[u8]; N]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {

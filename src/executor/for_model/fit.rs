@@ -6,7 +6,7 @@ use super::{ModelContext, ModelItem, ModelSource};
 use std::collections::{BTreeMap, HashSet};
 
 impl ModelContext {
-    /// Omits as few items of the context as possible, so that its text in this format is within the budget.
+    /// Omits items of the context, as few as possible, until the text of the context in the given format is within the budget.
     ///
     /// Whole items are omitted: the lowest `priority` first, then the oldest (by update time, version and ID, then by position). If
     /// the budget limits the items of a source, every optional list is first reduced to its newest items. The trigger and required

@@ -6,8 +6,8 @@ use crate::model::{Breadcrumb, Json};
 use serde_json::{Map, Value, json};
 
 impl ModelContext {
-    /// Adds the ID, version and tags of the trigger as the last source, for a model that writes breadcrumbs about the trigger. A
-    /// budget omits this source after all others.
+    /// Appends a context source with the ID, version and tags of the trigger, for a model that writes breadcrumbs about the
+    /// trigger. A budget omits this source after all others.
     pub(crate) fn with_identity_of(mut self, trigger: &Breadcrumb) -> Self {
         let identity = json!({"id": trigger.id, "version": trigger.version, "tags": trigger.tags});
         self.sources.push(ModelSource {

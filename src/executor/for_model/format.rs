@@ -46,7 +46,7 @@ impl Format {
         }
     }
 
-    /// Returns the introduction of a rendered context, which explains its sections and fences to the model.
+    /// Returns the text that introduces a rendered context to the model and explains the sections and fences of the context.
     pub(super) fn preamble(self) -> &'static str {
         match self {
             Self::Markdown => concat!(

@@ -56,7 +56,7 @@ impl ModelContext {
         self.render_with(format, FenceKey::of_process())
     }
 
-    /// Returns the same text as [`render`](Self::render), with marks around the data that are derived from the given secret key.
+    /// Returns the same text as [`render`](Self::render), except that the marks around data depend on the secret key `fences`.
     ///
     /// Use it for the same text in several processes, for example in tests or with a shared prompt
     /// cache.

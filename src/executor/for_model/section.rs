@@ -55,8 +55,8 @@ impl<'a> Facts<'a> {
         facts
     }
 
-    /// Returns the heading data of a section with values that are not in breadcrumbs, such as the variables of a flow: only their
-    /// number.
+    /// Returns the heading data of a section that contains values, such as the variables of a flow, instead of breadcrumbs: only
+    /// the number of values.
     #[cfg(feature = "agents")]
     pub(super) fn of_values(items: usize) -> Self {
         Self {
@@ -173,8 +173,7 @@ impl Heading<'_> {
 }
 
 impl Frame {
-    /// Returns the fixed strings around a section's content, without the marks that delimit the content, and the number of these
-    /// marks.
+    /// Returns the fixed strings around a section's content, except the marks, and the number of marks that delimit the content.
     pub(super) fn pieces(&self) -> (impl Iterator<Item = &str>, usize) {
         let pieces = [&*self.before, self.open, self.close].into_iter();
         (pieces.chain(self.end), 1 + self.end.iter().len())

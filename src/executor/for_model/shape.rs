@@ -1,4 +1,5 @@
-//! Application of hints to an execution context. The result is the part of the context that a model may see.
+//! Shaping of an execution context for a model, by the hints of the breadcrumbs in the context. The result is the part of the
+//! context that a model may see.
 
 use super::{ModelContext, ModelItem, ModelSource};
 use crate::executor::context::ExecutionContext;
@@ -20,7 +21,7 @@ const STEPS: usize = 4 * MAX_STEPS;
 /// Maximum size of the hints' output for a whole context, in bytes: eight times the limit of one breadcrumb.
 const BYTES: usize = 8 * MAX_OUTPUT_BYTES;
 
-/// Maximum number of evaluation steps of hints before the future yields, so that the heartbeat in the same task can run.
+/// Number of evaluation steps of hints after which the evaluation pauses, so that the heartbeat in the same task can run.
 const MAX_STEPS_PER_YIELD: usize = 1 << 17;
 
 /// Number of evaluation steps that each breadcrumb costs, in addition to the steps of its hints.
@@ -136,11 +137,11 @@ type Causes = Vec<(usize, Arc<WithheldBy>)>;
 
 pub(super) struct Shaper {
     by_schema: HintsOfSchemas,
-    /// Cache of parsed hints of breadcrumbs, because items of one kind mostly have equal hints.
+    /// Cache of parsed `llm_hints` from breadcrumbs, because breadcrumbs of the same kind mostly have equal hints.
     own: Vec<(Json, Result<Hints, HintsError>)>,
-    /// The remaining evaluation steps and output bytes of the hints for the context.
+    /// The evaluation steps and output bytes that are left for applying hints to the rest of the context.
     remaining: (usize, usize),
-    /// Evaluation steps of hints since the last yield to other tasks.
+    /// Number of evaluation steps of hints since the evaluation last paused for other tasks.
     steps_since_yield: usize,
 }
 

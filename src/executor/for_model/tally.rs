@@ -119,7 +119,7 @@ impl<'a> Scale<'a> {
     }
 }
 
-/// An item of a context that a budget may omit.
+/// A context item that may be omitted to keep a rendered context within a budget.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
     /// Index of the item's context source. The field `index` is the index of the item in the source.
@@ -155,7 +155,7 @@ struct SourceCost<'a> {
 }
 
 impl<'a> Tally<'a> {
-    /// Creates the running total for a rendered context without the `candidates`, the items that may be omitted.
+    /// Creates the running total of a rendered context without any of the items in `candidates`, which a budget may omit.
     pub(super) fn without(
         candidates: &[Candidate<'a>],
         context: &'a ModelContext,

@@ -1,4 +1,4 @@
-//! The words of the user, which a rendered context contains outside of the fences.
+//! The user's words in a chat message, which a rendered context does not mark as data.
 
 use super::ModelContext;
 use crate::model::Json;

@@ -1,4 +1,4 @@
-//! Fenced text of values that a run computes, such as the variables of a flow.
+//! Rendering of values that a run computes, such as the variables of a flow, as data between marks that delimit the data.
 
 use super::fence::FenceKey;
 use super::format::{DATA, Format};
@@ -48,7 +48,7 @@ fn push_section(name: &str, items: usize, content: &str, text: &mut String) {
     );
 }
 
-/// Returns the reference to a fenced value within an instruction, such as `[data draft]`.
+/// Returns the reference, such as `[data draft]`, by which an instruction to a model mentions a value that is rendered as data.
 #[cfg(feature = "workflows")]
 pub(crate) fn label(name: &str) -> String {
     format!("[data {}]", name_of(name))

@@ -7,7 +7,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 
-/// Events that a run wrote in one step under one lease: the context of a [`CHAT_TURN`] breadcrumb.
+/// Consecutive chat turn events that a run wrote together, stored as the JSON context of one [`CHAT_TURN`] breadcrumb.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Segment {
     /// The ID of the message that the run answers.
@@ -24,7 +24,8 @@ pub(crate) struct Segment {
     pub(crate) is_settled: bool,
 }
 
-/// The fields of a stored segment of events. Models see none of them, because the `llm_hints` exclude all fields.
+/// Names of the fields in a stored segment (breadcrumb with chat turn events). Models see none of them, because the `llm_hints`
+/// exclude all fields.
 const HIDDEN_FIELDS: [&str; 6] = [
     "trigger_id",
     "token",
@@ -69,15 +70,16 @@ impl Record {
 }
 
 impl Segment {
-    /// Reads a segment of chat turn events. Returns `None` if the breadcrumb is not a segment of this turn.
+    /// Parses a segment of chat turn events from the context of a breadcrumb. Returns `None` if the breadcrumb is not a segment
+    /// of this turn.
     pub(crate) fn of(found: &Breadcrumb, trigger: BreadcrumbId) -> Option<Self> {
         // The library never changes a segment, so another version is a forgery.
         let segment: Self = (found.version == 1).then(|| found.context.parse().ok())??;
         (segment.trigger_id == trigger).then_some(segment)
     }
 
-    /// Returns the breadcrumb that stores this segment of events until the time `until`. Its `llm_hints` hide the whole context
-    /// from models and embeddings.
+    /// Creates the breadcrumb that stores this segment of chat turn events and expires at the time `until`. Its `llm_hints` hide
+    /// the whole context from models and embeddings.
     pub(super) fn breadcrumb(&self, until: Timestamp) -> NewBreadcrumb {
         NewBreadcrumb::new(CHAT_TURN)
             .tag(turn_segments_tag(self.trigger_id))
