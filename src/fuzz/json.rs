@@ -61,7 +61,8 @@ pub(super) fn text(tape: &mut Tape, words: &[&'static str], out: &mut String) {
     out.push('"');
 }
 
-/// Writes a word as the content of a JSON string. A word has no characters that JSON escapes, except quotes, backslashes and line feeds.
+/// Writes a word into a fuzz test's input as the content of a JSON string, with JSON escapes. A word has no characters that JSON
+/// escapes, except quotes, backslashes and line feeds.
 fn escaped(word: &'static str, out: &mut String) {
     for c in word.chars() {
         match c {

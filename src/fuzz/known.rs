@@ -62,7 +62,7 @@ pub(super) const NUMBERS: [(&str, &str); 17] = [
     ("0 with exponent of 20 digits", "0e18446744073709551616"),
 ];
 
-/// Nesting depths of JSON lists and objects, with their names.
+/// Depths to which fuzz tests nest JSON lists and objects, each with a name.
 pub(super) const DEPTHS: [(&str, usize); 7] = [
     ("depth 32", 32),
     ("depth 63", 63),
@@ -73,7 +73,8 @@ pub(super) const DEPTHS: [(&str, usize); 7] = [
     ("depth 100,000", 100_000),
 ];
 
-/// Sizes of one JSON string in bytes: one below, at and one above the limits of tags, schema names, paths, names and larger strings.
+/// Sizes in bytes of JSON strings in fuzz test inputs: one below, at and one above the limits of tags, schema names, paths, names
+/// and larger strings.
 pub(super) const SIZES: [(&str, usize); 18] = [
     ("63 bytes", 63),
     ("64 bytes", 64),
@@ -95,7 +96,8 @@ pub(super) const SIZES: [(&str, usize); 18] = [
     ("1 MiB + 1", (1 << 20) + 1),
 ];
 
-/// Lengths of one JSON list: one below, at and one above the limits of branches, regular expressions, tags and conditions.
+/// Lengths of JSON lists in fuzz test inputs: one below, at and one above the limits of branches, regular expressions, tags and
+/// conditions.
 pub(super) const COUNTS: [(&str, usize); 12] = [
     ("63 items", 63),
     ("64 items", 64),

@@ -21,7 +21,7 @@ pub(crate) enum Shape {
     Object(&'static [(&'static str, &'static Self)]),
     /// A JSON object with some of these field names, where all field values have this shape.
     Named(&'static [&'static str], &'static Self),
-    /// A value of one of these shapes. The first shape must not contain itself.
+    /// JSON of one of these shapes, in a fuzz test's input. The first shape must not contain itself.
     Either(&'static [&'static Self]),
     /// A string that a function writes into the fuzz test's input.
     Generated(fn(&mut Tape, &mut String)),

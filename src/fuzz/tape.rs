@@ -29,19 +29,21 @@ impl Tape {
         tape
     }
 
-    /// Returns the next choice as a number below `count`. Returns 0 after the last choice.
+    /// Returns a number below `count`, as the next choice of a generator of fuzz test inputs. Returns 0 after the last choice.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         let choice = self.choices.get(self.next).copied().unwrap_or_default();
         self.next += 1;
         usize::from(choice) % count
     }
 
-    /// Returns the next choice as one of `items`. Returns the first one after the last choice.
+    /// Returns one of `items`, as the next choice of a generator of fuzz test inputs. Returns the first one after the last
+    /// choice.
     pub(crate) fn pick<'i, T>(&mut self, items: &'i [T]) -> &'i T {
         &items[self.below(items.len())]
     }
 
-    /// Returns the next choice as one of `words`. Returns the first one after the last choice.
+    /// Returns one of `words`, as the next choice of a generator of fuzz test inputs. Returns the first one after the last
+    /// choice.
     pub(crate) fn word(&mut self, words: &[&'static str]) -> &'static str {
         words[self.below(words.len())]
     }

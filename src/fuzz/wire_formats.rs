@@ -47,7 +47,8 @@ const CALL: Shape = Object(&[
         ]),
     ),
 ]);
-/// Fragments of the arguments of a streamed tool call. Only the fragments of one call together are JSON.
+/// Fragments from which fuzz tests build the streamed JSON arguments of a tool call. Only the fragments of one call together are
+/// JSON.
 const PIECE: Shape = Word(&[
     "",
     "{",
