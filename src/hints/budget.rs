@@ -11,7 +11,8 @@ use std::io;
 pub(crate) struct Budget {
     steps: usize,
     bytes: usize,
-    /// Number of steps that the shortest JSONPath takes to search the whole context, or `None` before the first such search.
+    /// Number of steps that a search of the whole context with the shortest possible JSONPath costs, or `None` before the first
+    /// search.
     search: Option<usize>,
 }
 
