@@ -264,9 +264,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum number of runs of one executor that execute at a time, unless the executor's profile sets this limit. Defaults to
-    /// 16. The limit keeps a slow executor from using the whole [`concurrency`](Self::concurrency). A run that is committing its response
-    /// does not count, unless the limit is 1. At most the same number of runs may commit at a time.
+    /// Sets the maximum number of concurrent runs of each executor whose profile sets no such limit. Defaults to 16. The limit
+    /// keeps a slow executor from using the whole [`concurrency`](Self::concurrency). A run that is committing its response does
+    /// not count, unless the limit is 1. At most the same number of runs may commit at a time.
     ///
     /// Must be more than 0. [`Profile::max_inflight`](crate::Profile::max_inflight) sets the limit
     /// of one executor. Both limits hold per worker, not for all workers together.
@@ -285,7 +285,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the event at which an executor without a saved position starts in the event source. Defaults to [`StartAt::Now`].
+    /// Sets the position in the event source from which executors without a saved position receive events. Defaults to
+    /// [`StartAt::Now`].
     ///
     /// With [`StartAt::Beginning`], the source delivers all events that it has, and an event that was answered is not answered
     /// again. On a source that can lose events, the runtime then also checks the breadcrumbs of the last
@@ -480,7 +481,8 @@ impl RuntimeBuilder {
         })
     }
 
-    /// Returns the executors of the runtime in the order in which they were added, or the first error of an executor.
+    /// Returns the executors of the runtime in the order of their addition, or the error of the first executor that cannot be
+    /// created.
     fn bind_all(&mut self) -> Result<Vec<Arc<dyn UniversalExecutor>>, RuntimeError> {
         let added = std::mem::take(&mut self.executors);
         let bound = added.into_iter().map(|added| match added {

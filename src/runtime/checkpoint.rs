@@ -1,5 +1,5 @@
-//! Read position of the executors of one store: the triggers that the executors have read. Sweeps of the store find the triggers without
-//! runs in the ledger.
+//! Read position of one store's executors: the triggers whose runs are already in the run ledger. Sweeps of the store find the
+//! triggers without runs in the ledger.
 
 use super::position::{Position, Range};
 use crate::model::Timestamp;
@@ -7,30 +7,32 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Length of the already read interval that each sweep of the store reads again, because a commit can become visible after a newer one.
+/// Length of the interval before the saved position that a sweep of the store reads again, because a commit can become visible
+/// after a newer commit.
 pub(super) const OVERLAP: Duration = Duration::from_secs(60);
 
-/// The position of the executors of one store: the triggers that they have read, and the sweep that is requested.
+/// State of one store's executors: the triggers whose runs are already in the ledger, and the requested sweep of the store for
+/// other triggers.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint(Mutex<CheckpointState>);
 
 #[derive(Debug, Default)]
 struct CheckpointState {
-    /// The common read position of all executors of the store. A trigger counts as read only if every executor has read it. `None` until
-    /// the ledger answers.
+    /// The combined read position of all executors of the store: a trigger counts as read only if each executor has read it.
+    /// `None` until the ledger answers.
     position: Option<Position>,
     /// The start position of each executor of the store, as loaded from the ledger.
     starts: HashMap<Arc<str>, Position>,
     /// Time of the newest breadcrumb in the store before the first subscription to the event source.
     newest: Option<Timestamp>,
-    /// Triggers up to this time start no run of an executor without a saved position.
+    /// Triggers committed up to this time start no run of an executor without a saved position.
     first_start: Option<Timestamp>,
     /// The event source guarantees the delivery of every event committed after this time.
     delivered_after: Option<Timestamp>,
-    /// The next sweep reads the triggers committed up to this time. The event source delivers all later events. `None` lets the sweep read
-    /// up to the newest breadcrumb.
+    /// The next sweep of the store reads only the triggers committed up to this time. The event source delivers all later events.
+    /// `None` lets the sweep read up to the newest breadcrumb.
     sweep_to: Option<Timestamp>,
-    /// If `true`, events were missed before the position of the store's executors was loaded.
+    /// If `true`, the runtime missed events before it loaded the saved position of the store's executors.
     has_missed_events: bool,
     /// Events committed after this time were missed, and no sweep has read their breadcrumbs yet.
     missed_after: Option<Timestamp>,
@@ -59,18 +61,20 @@ pub(super) enum SweepOutcome {
     All,
     /// The sweep ended, and left breadcrumbs that the store cannot read now. An immediate retry would fail.
     Unread,
-    /// The sweep ended early, between two pages of breadcrumbs. Unread intervals are left.
+    /// The sweep ended early between two pages of breadcrumbs, because of its time limit or a decision of the page receiver.
+    /// Unread intervals are left.
     Incomplete,
 }
 
 /// The IDs of executors, and their position as the bytes that the ledger saves.
 pub(super) type PositionSave = (Vec<Arc<str>>, Vec<u8>);
 
-/// The positions of the executors of a store when the runtime starts.
+/// Read positions with which one store's executors start: the saved positions, or computed ones for executors without a saved
+/// position.
 pub(super) struct LoadedPositions {
-    /// The position of each executor in the triggers of the store.
+    /// The read position of each executor of the store: the triggers for which the executor needs no further run.
     pub(super) starts: Vec<(Arc<str>, Position)>,
-    /// The common position of all executors of the store. A trigger counts as read only if every executor has read it.
+    /// The combined read position of all executors of the store: a trigger counts as read only if each executor has read it.
     pub(super) position: Position,
     /// Time of the newest breadcrumb in the store before the first subscription to the event source.
     pub(super) newest: Timestamp,
@@ -79,7 +83,7 @@ pub(super) struct LoadedPositions {
     pub(super) sweep_to: Option<Timestamp>,
 }
 
-/// The position of a store's executors that has to be saved in the ledger.
+/// A read position of one store's executors, to be saved in the ledger.
 pub(super) struct PositionToSave {
     pub(super) executors: Vec<Arc<str>>,
     pub(super) position: Position,
@@ -120,7 +124,8 @@ impl Checkpoint {
         self.state().delivered_after
     }
 
-    /// Stores the positions of executors that the ledger returned. Counts events as unread that were missed in the meantime.
+    /// Stores the read positions with which the store's executors start, after the ledger has returned the saved positions.
+    /// Triggers whose events were missed in the meantime count as unread.
     pub(super) fn note_loaded(&self, loaded: LoadedPositions) {
         let mut position = loaded.position;
         let mut state = self.state();
@@ -210,8 +215,8 @@ impl Checkpoint {
         start.map(|start| time <= start.since())
     }
 
-    /// Returns `true` if the loaded position of an executor covers the triggers with this commit time. Such triggers have runs in the
-    /// ledger, or were committed before the executor's start. Returns `None` if the position is not loaded yet.
+    /// Returns `true` if an executor needed no run for triggers with this commit time when its position was loaded. Such triggers
+    /// have runs in the ledger, or were committed before the executor's start. Returns `None` if the position is not loaded yet.
     pub(super) fn was_read_at_load(&self, executor: &str, time: Timestamp) -> Option<bool> {
         let state = self.state();
         let start = state.starts.get(executor);
@@ -273,7 +278,8 @@ impl Checkpoint {
         }
     }
 
-    /// Counts the triggers of some intervals of time as unread, and requests a sweep of the store.
+    /// Marks the triggers committed in some time intervals as unread, and requests a sweep of the store for these triggers. Does
+    /// nothing if there are no intervals, or if the position is not loaded.
     pub(super) fn mark_unread(&self, ranges: Vec<Range>) {
         let mut state = self.state();
         if let Some(position) = state.position.as_mut().filter(|_| !ranges.is_empty()) {

@@ -88,8 +88,8 @@ impl Runtime {
         Ok(cancelled)
     }
 
-    /// Skips a run that waits for a version of its executor other than the running version ([`Run::transferred_to`]). The run ends as
-    /// skipped, and [`redo`](Self::redo) repeats it.
+    /// Skips a run that was transferred to another version of its executor and that no worker has accepted yet
+    /// ([`Run::transferred_to`]). The run ends as skipped, and [`redo`](Self::redo) repeats it.
     ///
     /// Use this if no worker with the other version will start again.
     ///

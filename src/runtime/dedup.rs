@@ -1,4 +1,5 @@
-//! Versions of breadcrumbs that events announced or sweeps found recently, to recognise duplicates.
+//! Record of recent breadcrumb versions, to recognise duplicates: the versions that events announced, and the versions that
+//! sweeps found.
 
 use crate::model::{Breadcrumb, BreadcrumbId, Event};
 use foldhash::fast::RandomState;

@@ -1,4 +1,5 @@
-//! Application of executor definitions that could not be applied when their event arrived, and the periodic load of all definitions.
+//! Background task for executor definitions: applies definitions that the store did not return when their event arrived, and
+//! periodically loads all definitions.
 
 use super::ack_tracker::AckTracker;
 use super::definitions::DefinitionLoader;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// Notice of a changed executor definition. The store did not return the new version when its event arrived. The event delivery stays open
-/// until the runtime has loaded the definition.
+/// A changed executor definition that an event announced, but whose new version the store did not return. The event delivery
+/// stays open until the runtime has loaded the definition.
 pub(super) struct ChangedDefinition {
     pub(super) id: BreadcrumbId,
     pub(super) tracker: AckTracker,

@@ -169,7 +169,7 @@ fn finish_arrival(pending_acks: &PendingAcks, registry: &Registry, arrival: Arri
 /// Delay before the redelivery of an event after the ledger refused its runs with an error that no retry can fix.
 const REFUSED_RUNS_PAUSE: Duration = Duration::from_secs(60);
 
-/// Returns `true` if the ledger may accept the runs of a smaller batch after this error.
+/// Returns `true` if the ledger refused a batch of new runs with an error that smaller batches may avoid.
 fn may_accept_smaller_batch(error: &StoreError) -> bool {
     matches!(error, StoreError::Full { .. }) || error.retry() == Retry::Never
 }
@@ -269,8 +269,8 @@ async fn read_triggered(
     Some(triggered.chain(certain).collect())
 }
 
-/// Returns an event with the content of its breadcrumb. The kind, version and time of the event stay, even if the breadcrumb is
-/// newer: they decide which versions of an executor were live at the commit.
+/// Returns a copy of an event with the schema, tags and context of the event's stored breadcrumb. The kind, version and time of
+/// the event stay, even if the breadcrumb is newer: they decide which versions of an executor were live at the commit.
 fn with_breadcrumb(event: &Event, found: &Breadcrumb) -> Event {
     Event {
         kind: event.kind,

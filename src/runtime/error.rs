@@ -128,15 +128,15 @@ pub enum RuntimeError {
         /// The builder method whose argument is zero, for example `concurrency`.
         setting: &'static str,
     },
-    /// The name of a schema from whose breadcrumbs executors are created has no part `def`, so agents without `can_spawn_agents` could
-    /// write such breadcrumbs.
+    /// A function that creates executors was registered for a schema whose name has no part `def`. Agents without
+    /// `can_spawn_agents` could write breadcrumbs of such a schema.
     #[cfg(feature = "agents")]
     #[error(
         "cannot create executors from breadcrumbs of schema {schema:?}, because no part of the name is \"def\"; use a schema name such \
          as \"playbook.def.v1\""
     )]
     NotADefinition {
-        /// The schema whose breadcrumbs the function would turn into executors.
+        /// The rejected schema name, whose breadcrumbs would have defined executors.
         schema: String,
     },
     /// [`StoredDefinitions::tools`](super::definitions::StoredDefinitions::tools) names a tool that is not registered in the

@@ -1,4 +1,4 @@
-//! The part of the store's breadcrumbs that an executor without a saved position reads.
+//! Start position of executors without a saved position: the oldest breadcrumb that can trigger them.
 
 use super::RuntimeError;
 use super::checkpoint::earlier;
@@ -32,9 +32,9 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 /// Maximum number of triggers too old for [`FirstStart::LastHour`] that are counted for one new executor.
 const MAX_COUNT: usize = 10_000;
 
-/// Returns the start of a runtime's first subscription: the oldest position of its executors. If no first start is set, or the event source
-/// does not report every loss of events, returns the start position in the settings. A sweep of the store reads the triggers whose events
-/// the source no longer has.
+/// Returns the position in the event source at which a runtime's first subscription starts: the oldest position of its executors.
+/// If no first start is set, or the event source does not report every loss of events, returns the start position in the
+/// settings. A sweep of the store reads the triggers whose events the source no longer has.
 ///
 /// # Errors
 /// [`SourceError::Unavailable`] if the positions cannot be read.

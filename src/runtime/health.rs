@@ -50,7 +50,7 @@ pub struct Health {
     ///
     /// It is `false` before the start, during the start and during the drain.
     pub ready: bool,
-    /// The reasons why the runtime is not ready, for people. Empty if the runtime is ready.
+    /// The reasons why the runtime is not ready, as text for an operator. Empty if the runtime is ready.
     ///
     /// The reasons are a runtime that is starting, stopping, not running or not [live](Self::live),
     /// an unavailable source, a store that fails, a thread that an executor blocks for more than
@@ -63,7 +63,7 @@ pub struct Health {
     pub open_breakers: Vec<OpenBreaker>,
 }
 
-/// The state of a runtime's tasks, from which its health is computed.
+/// The state of a runtime's tasks, from which the runtime's health is computed.
 #[derive(Default)]
 pub(super) struct HealthState(Mutex<Option<RunningState>>);
 
@@ -71,7 +71,7 @@ struct RunningState {
     shared: Arc<Shared>,
     /// If `true`, the runtime has subscribed to the event source and loaded the definitions.
     started: bool,
-    /// The readiness of the runtime that was logged last.
+    /// The runtime's readiness when it was last logged, or `None` before the first log line.
     ready: Option<bool>,
     last_heartbeat: Instant,
 }
@@ -231,7 +231,8 @@ pub(super) async fn check_source(source: &dyn EventSource, shared: &Shared) {
     }
 }
 
-/// Returns the maximum age of a live runtime's liveness timestamp. `interval` is the time between two updates of the timestamp.
+/// Returns the age of the liveness timestamp above which a runtime counts as not live. `interval` is the time between two updates
+/// of the timestamp.
 fn max_heartbeat_age(interval: Duration) -> Duration {
     interval.saturating_mul(3) + Duration::from_secs(1)
 }

@@ -1,4 +1,4 @@
-//! Observation of a runtime's progress by the testing kit.
+//! Progress of a runtime, as the crate's testing kit observes it to detect an idle runtime.
 
 use super::Runtime;
 use crate::store::StoreId;

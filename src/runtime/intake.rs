@@ -41,7 +41,7 @@ const MAX_REDELIVERIES: usize = 64;
 /// Maximum number of triggers found by sweeps of the stores that wait to be processed. Sweeps find triggers whose events did not arrive.
 const MAX_SWEPT: usize = 64;
 
-/// Number of iterations of the event loop after which the triggers of a sweep once take precedence over event deliveries.
+/// Number of event loop iterations after which one iteration prefers triggers that a sweep found over event deliveries.
 const SWEEP_FIRST_INTERVAL: u32 = 64;
 
 /// The longest pause before the event source is polled again after errors.
@@ -54,7 +54,7 @@ pub(super) struct Intake<'r> {
     runtime: &'r Runtime,
     shared: Arc<Shared>,
     tasks: &'r mut JoinSet<()>,
-    /// The tasks that process the event deliveries of each store, by the number that the runtime gives to the store.
+    /// The tasks that process event deliveries, one entry per store, keyed by the store's number in this runtime.
     stores: HashMap<u64, StoreTasks>,
     /// The loader of executor definitions, and the sender to the task that retries failed loads.
     definitions: Option<(Arc<DefinitionLoader>, mpsc::Sender<ChangedDefinition>)>,
@@ -66,7 +66,8 @@ pub(super) struct Intake<'r> {
     ),
     /// Receiver of unhandled event deliveries that the event source does not redeliver.
     redeliveries: mpsc::Receiver<Redelivery>,
-    /// The permit for the next event delivery. Without a permit, only redeliveries, which have one, are processed.
+    /// The permit that the next event delivery of the source takes, or `None` until another permit is free. Without a permit,
+    /// only redeliveries, which have one, are processed.
     permit: Option<DeliveryPermit>,
     /// Time at which the runtime counts as blocked by too many deliveries in flight, unless a delivery permit becomes free earlier. `None`
     /// while a permit is available, and while the runtime is blocked.
@@ -253,7 +254,8 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Takes the permit for an event delivery. Without another permit after [`RETRY_PAUSE`], the runtime counts as blocked.
+    /// Takes the stored permit for an event delivery that is about to be dispatched, or returns `None` if there is no permit.
+    /// Without another permit after [`RETRY_PAUSE`], the runtime counts as blocked.
     fn take_permit(&mut self) -> Option<DeliveryPermit> {
         self.blocked = Some(later(Instant::now(), RETRY_PAUSE));
         self.permit.take()

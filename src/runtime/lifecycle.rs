@@ -58,7 +58,7 @@ pub(super) fn log_dropped(runtime: &Runtime) {
     );
 }
 
-/// Returns the stores of a runtime's executors, separated by commas.
+/// Returns the descriptions of the stores on which a runtime's executors run, separated by commas.
 fn stores(registry: &Registry) -> String {
     let store_contexts = registry.store_contexts().into_iter();
     let stores: Vec<String> = store_contexts

@@ -45,7 +45,7 @@ pub const MISSED: &str = "ux_events_missed_total";
 ///
 /// Unit: breadcrumbs. It counts those that concern an executor, a wait or a definition.
 pub const FOUND: &str = "ux_events_found_by_sweep_total";
-/// Name of the counter of events that may trigger an executor. Label: `executor`.
+/// Name of the counter of pairs of an event and an executor that the event may trigger. Label: `executor`.
 ///
 /// Unit: events. An event that matches two executors counts for both.
 pub const MATCHES: &str = "ux_matches_total";
@@ -83,7 +83,7 @@ pub const DUE: &str = "ux_runs_due";
 ///
 /// Alert if it increases: there are too few workers, or a limit delays the runs.
 pub const OLDEST_DUE_SECONDS: &str = "ux_oldest_due_seconds";
-/// Name of the gauge of the events that the consumer has not acknowledged, including undelivered events.
+/// Name of the gauge of the source's events that the runtime's consumer has not acknowledged, including undelivered events.
 ///
 /// It covers all workers of the consumer. A source that cannot count its events sets no value.
 pub const BEHIND: &str = "ux_events_behind";

@@ -1,4 +1,4 @@
-//! Replacement of the module `definitions` without the feature `agents`: no breadcrumb defines an executor.
+//! Substitute for the module `definitions` in builds without the feature `agents`, in which no breadcrumb defines an executor.
 
 use super::registry::Registry;
 use crate::model::{BreadcrumbId, Event};

@@ -102,7 +102,7 @@ impl OtherVersions {
         others
     }
 
-    /// Returns `true` if this value and `others` contain the same versions of the same executors.
+    /// Returns `true` if `self` and `others` record the same versions of the same executors.
     pub(super) fn has_same_versions(&self, others: &Self) -> bool {
         self.executors == others.executors && self.unreadable == others.unreadable
     }

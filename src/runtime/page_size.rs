@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Limit on the expected read time of a page of twice the current size. A sweep of the store doubles its page size only below this limit.
+/// Expected read time of the doubled page at and above which a sweep of the store does not double its page size. The expected
+/// time is twice the read time of the last page.
 const QUICK: Duration = Duration::from_secs(20);
 
 /// Read time of a page above which the sweep halves its page size.
@@ -26,8 +27,8 @@ impl PageSize {
         self.0
     }
 
-    /// Adapts the page size of a sweep to the time that a page took. A store that needs one second for each request still gets pages of at
-    /// least the size that one request returns.
+    /// Adapts the page size of a sweep to the time that the store needed for the last page. A store that needs one second for
+    /// each request still gets pages of at least the size that one request returns.
     pub(super) fn adapt_to(&mut self, time: Duration) {
         if time.saturating_mul(2) < QUICK {
             self.0 = (self.0 * 2).min(Self::MAX_SIZE);

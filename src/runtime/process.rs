@@ -127,7 +127,7 @@ async fn transfer_unmatched(
     transfer_or_skip(executor, store_context.runs(), lease, trigger).await
 }
 
-/// Returns the kind of event that enqueued a run.
+/// Returns the kind of breadcrumb change that triggered a run, for example a creation or an update.
 fn kind_of(lease: &Lease, version: u64) -> EventKind {
     match &lease.run.event {
         Some(event) => event.effective_kind(),

@@ -227,7 +227,7 @@ impl Progress {
         self.ended.notified()
     }
 
-    /// Returns `true` if the next subscription to the event source can continue at a position.
+    /// Returns `true` if the runtime knows a position in the event source from which its next subscription can continue.
     pub(super) fn has_position(&self) -> bool {
         self.positions().last.is_some()
     }

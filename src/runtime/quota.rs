@@ -23,9 +23,9 @@ pub(super) struct Quota {
     /// Number of the executor's retries postponed since its last admitted run.
     postponed: u32,
     breaker: Breaker,
-    /// The number of retries that do not count against the executor's retry budget: one for each run that failed while the breaker was
-    /// open, and for each run whose heartbeats the ledger did not answer. Otherwise the budget would spread the backlog of an outage over
-    /// hours.
+    /// The number of retries that do not count against the executor's retry budget, because an outage caused them. Each run that
+    /// failed while the circuit breaker was open adds one, and each run whose heartbeats the ledger did not answer. Otherwise the
+    /// budget would spread the backlog of an outage over hours.
     exempt_retries: u32,
     /// If `true`, the executor is queued for a claim of its due runs.
     pub(super) is_queued: bool,
@@ -107,7 +107,8 @@ impl Quota {
         self.commits.runs() > 0 && std::mem::take(&mut self.has_more)
     }
 
-    /// Admits a claimed run to its start. `is_retry` is `true` if the run failed before.
+    /// Returns a ticket for a claimed run if the executor's limits allow the run to start now. The run counts as in flight in any
+    /// case. `is_retry` is `true` if the run failed before.
     ///
     /// # Errors
     /// Returns the moment at which a retry may start, if too much of the traffic is retries or the circuit breaker is

@@ -90,7 +90,7 @@ impl Running {
         self.ended().await
     }
 
-    /// Waits until the runtime ends without a stop, which only a failure of its tokio task can cause.
+    /// Waits for an end of the runtime other than by [`stop`](Self::stop). Only a failure of its tokio task causes such an end.
     ///
     /// Use this next to a server, to end the program if the runtime fails.
     ///

@@ -58,7 +58,8 @@ pub(super) struct StoreContext {
 /// State of a runtime that takes no events because too many deliveries are in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocked {
-    /// The time up to which the blocked runtime has received all events. `None` if it has received none.
+    /// Commit time up to which the runtime had received all events when too many deliveries in flight blocked it. `None` if it
+    /// had received none.
     pub(super) after: Option<Timestamp>,
 }
 

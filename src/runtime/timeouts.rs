@@ -78,7 +78,7 @@ pub(super) async fn with_source_timeout<T>(
     })
 }
 
-/// Returns the stream of an event source's deliveries. A panic of the source becomes an error, and ends the stream.
+/// Wraps the stream of an event source's deliveries, so that a panic of the source becomes an error and ends the stream.
 pub(super) fn catch_stream_panics(
     deliveries: Deliveries,
 ) -> impl Stream<Item = Result<Delivery, SourceError>> + Send + 'static {

@@ -254,7 +254,7 @@ impl Waker {
         self.handle_requests();
     }
 
-    /// Logs once that the catch-up has read all breadcrumbs that were committed before the start of the runtime.
+    /// Logs once that sweeps have read all breadcrumbs that were committed before the runtime started.
     fn note_caught_up(&mut self) {
         let began = self.catch_up.began;
         let elapsed = began.map_or(Duration::ZERO, |began| began.elapsed());

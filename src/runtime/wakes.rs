@@ -22,7 +22,7 @@ pub(super) struct SuspendedRun {
 }
 
 impl SuspendedRun {
-    /// Converts a ledger row into a suspended run. Returns `None` if no breadcrumb can wake the run.
+    /// Returns a run of the ledger as a suspended run with its wake selectors, or `None` if no breadcrumb can wake the run.
     pub(super) fn of(run: Run) -> Option<Self> {
         let (wake, since) = (run.wake?, run.suspended_at?);
         (!wake.selectors.is_empty()).then_some(Self {
@@ -73,8 +73,8 @@ struct WakeIndexState {
     compact: Compact,
     /// Sequence number of the last check of all suspended runs.
     check: u32,
-    /// Position, among the suspended runs above the limit of the index, from which the next check searches the store for breadcrumbs that
-    /// wake them. Earlier checks have searched for the runs before this position.
+    /// Number of suspended runs outside the index for which checks have already searched the store. The next check continues with
+    /// the following runs. 0 after a search for the last run.
     search_offset: usize,
     /// Commit time after which the store has to be searched for breadcrumbs that wake suspended runs without an individual search. `None`
     /// if there are no such runs.
@@ -189,7 +189,7 @@ impl WakeIndex {
 
     /// Ends a check of all suspended runs. Removes the runs that were not added or confirmed after the start of the check.
     pub(super) fn end_check(&self) {
-        /// Number of index entries that are checked under one lock.
+        /// Number of index entries that the cleanup after a check of all suspended runs inspects while it holds the lock.
         const STEP: usize = 16_384;
         let check = {
             let mut state = self.state();
@@ -203,14 +203,13 @@ impl WakeIndex {
         }
     }
 
-    /// Returns the position, among the suspended runs above the limit of the index, from which the next check searches the store for
-    /// breadcrumbs that wake them. Earlier checks have searched for the runs before this position.
+    /// Returns the number of suspended runs outside the index for which checks have already searched the store. The next check
+    /// continues with the following runs.
     pub(super) fn search_offset(&self) -> usize {
         self.state().search_offset
     }
 
-    /// Sets the position, among the suspended runs above the limit of the index, from which the next check searches the store for
-    /// breadcrumbs that wake them.
+    /// Sets the number of suspended runs outside the index for which checks have already searched the store.
     pub(super) fn set_search_offset(&self, search_offset: usize) {
         self.state().search_offset = search_offset;
     }

@@ -102,7 +102,7 @@ impl WatchdogState {
         }
     }
 
-    /// Returns the executors of polls that newly exceed the time limit, with the duration of each poll.
+    /// Returns the executors whose current poll exceeds the time limit and was not logged yet, with the duration of each poll.
     fn newly_blocking(&self) -> Vec<(Arc<str>, Duration)> {
         let mut polls = lock(&self.polls);
         let newly = polls.values_mut().filter_map(|poll| {

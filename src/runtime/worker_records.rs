@@ -29,8 +29,8 @@ pub(super) struct WorkerRecords {
     record_at: Instant,
     /// If `true`, live workers have other versions of this worker's executors.
     other_versions_live: bool,
-    /// Executor versions without a live worker, each with the number of its store. This worker accepted the runs that were transferred to
-    /// these versions.
+    /// Executor versions without a live worker, each with the number of the store on which the executor runs. This worker
+    /// accepted the runs that were transferred to these versions.
     accepted_versions: HashSet<(u64, Version)>,
 }
 
@@ -216,7 +216,7 @@ fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
 
 /// Accepts the runs that were transferred to any of these executor versions. Returns `true` if no such run remains.
 async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) -> bool {
-    /// The maximum number of ledger calls between two saves of this worker's record.
+    /// The maximum number of ledger calls that accept transferred runs between two saves of this worker's record.
     const MAX_CALLS: usize = 16;
     if versions.is_empty() {
         return true;

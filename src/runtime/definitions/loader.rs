@@ -30,7 +30,8 @@ const MAX_DEFINITIONS: usize = 10_000;
 pub(in crate::runtime) struct DefinitionLoader {
     definitions: StoredDefinitions,
     states: Mutex<HashMap<BreadcrumbId, DefinitionState>>,
-    /// Lock that is held from a read of definitions until its result is applied. With the lock, an older result never replaces a newer one.
+    /// Lock that a task holds while it reads executor definitions and applies them. With the lock, an older result never replaces
+    /// a newer one.
     apply_lock: Semaphore,
 }
 
@@ -46,7 +47,8 @@ struct DefinitionState {
 /// Result of loading one version of an executor definition.
 #[derive(Default)]
 struct Applied {
-    /// If `true`, the definition released an executor ID that another definition can take.
+    /// If `true`, this version of the definition has another executor ID than the version before, so another definition can use
+    /// the old ID.
     name_is_free: bool,
     /// ID of the executor that was loaded from the definition.
     loaded: Option<Arc<str>>,
@@ -389,7 +391,7 @@ fn register_executor(
     Ok(id)
 }
 
-/// Returns the message of an error with its causes, for the author of a rejected definition.
+/// Returns an error's message followed by the messages of its causes, to show to the author of a rejected definition.
 fn reason(error: &BoxError) -> String {
     const MAX_REASON_LENGTH: usize = 2_000;
     let mut reason = error.to_string();

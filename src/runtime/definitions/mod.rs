@@ -89,7 +89,8 @@ type MakerResult = Result<Arc<dyn UniversalExecutor>, BoxError>;
 type BuildResult = Result<(Arc<dyn UniversalExecutor>, Vec<Finding>), BoxError>;
 type Maker = dyn Fn(&Breadcrumb, &Arc<dyn BreadcrumbStore>) -> MakerResult + Send + Sync;
 
-/// The definitions in a store that a runtime runs as executors, and the [`Services`] that they can name.
+/// The executor definitions in a store that a runtime runs, and the [`Services`] (models and tools) that these definitions can
+/// name.
 ///
 /// A definition can name everything in its services. Give definitions separate `Services` to allow them less than the code of
 /// the service:
@@ -146,7 +147,8 @@ impl StoredDefinitions {
     /// `reason`. Search for it after you have written a definition.
     pub const REJECTED: &'static str = "definition.rejected.v1";
 
-    /// Creates a configuration that reads definitions from `store`. Their executors use the same store. The store handle is cloned.
+    /// Creates the configuration with which a runtime reads executor definitions from `store`. The executors of the definitions
+    /// use the same store. The store handle is cloned.
     ///
     /// No definition runs until one of [`agents`](Self::agents), [`tools`](Self::tools), [`maker`](Self::maker) and, with the feature
     /// `workflows`, `workflows` is called.
@@ -230,8 +232,8 @@ impl StoredDefinitions {
         self
     }
 
-    /// Sets the options for reading executor definitions. By default, an unknown field is a warning that the runtime logs once for each
-    /// version of a definition.
+    /// Sets the parse options for executor definitions, for example to reject unknown fields. By default, an unknown field is a
+    /// warning that the runtime logs once for each version of a definition.
     ///
     /// [`DefinitionOptions::strict`] turns unknown fields into errors.
     #[must_use]
@@ -287,8 +289,8 @@ impl StoredDefinitions {
         self
     }
 
-    /// Checks the registered functions that create executors, and the tools that definitions can run. The schema of each function must mark
-    /// a definition, and the services must have each tool.
+    /// Checks that each function that creates executors has a definition schema, and that the services have each tool that
+    /// definitions can run.
     ///
     /// # Errors
     /// [`RuntimeError::NotADefinition`] for the first executor-creating function whose schema name has no part `def`;

@@ -7,7 +7,8 @@ use crate::store::{BreadcrumbStore, StoreError};
 /// The schema of breadcrumbs that configure the model of an agent.
 const SCHEMA: &str = "tool.config.v1";
 
-/// Error returned for the model configuration of an agent: the breadcrumb that `llm_config_id` names.
+/// Error returned if the model configuration breadcrumb that an agent definition names in `llm_config_id` is missing or
+/// malformed.
 ///
 /// The agent definition is rejected, and a `definition.rejected.v1` breadcrumb has this message. The runtime reads
 /// `llm_config_id` only with the option `rcrt` of [`DefinitionOptions`](crate::model::DefinitionOptions) and
@@ -23,7 +24,7 @@ pub enum BadModelConfig {
     Missing {
         /// ID of the agent whose model configuration is missing.
         agent: String,
-        /// The breadcrumb ID in `llm_config_id`, which does not exist.
+        /// ID of the missing model configuration breadcrumb, as given in `llm_config_id`.
         id: BreadcrumbId,
     },
     /// The breadcrumb that `llm_config_id` names is not a usable model configuration.
@@ -43,9 +44,9 @@ pub enum BadModelConfig {
 pub(super) enum ModelConfig {
     /// The agent definition names no model configuration.
     None,
-    /// The model configuration cannot be used.
+    /// The breadcrumb that the agent definition names as its model configuration is missing or malformed.
     Invalid(BadModelConfig),
-    /// The model configuration names this tool, through which the agent calls its model.
+    /// The agent calls its model through this tool, which the agent's model configuration names.
     Tool { tool: String, id: BreadcrumbId },
 }
 

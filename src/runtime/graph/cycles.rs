@@ -24,13 +24,14 @@ pub(super) fn of(graph: &Graph) -> Vec<Cycle> {
         .collect()
 }
 
-/// The executors that each schema triggers. Edges lead from executors to schemas and back, which keeps the graph small: one
-/// schema with a thousand writers and a thousand readers has two thousand edges, not a million.
+/// Index of the trigger graph: for each schema, the executors that breadcrumbs of the schema trigger. Edges lead from executors
+/// to schemas and back, which keeps the graph small: one schema with a thousand writers and a thousand readers has two thousand
+/// edges, not a million.
 struct Reach<'g> {
     graph: &'g Graph,
-    /// Indexes of the executors that each schema triggers, by the index of the schema.
+    /// For each schema index, the indexes of the executors that breadcrumbs of the schema trigger.
     triggered: Vec<Vec<usize>>,
-    /// Indexes of the executors that breadcrumbs of any schema trigger.
+    /// Indexes of the executors whose triggers are not limited to certain schemas.
     by_any: Vec<usize>,
 }
 
@@ -56,8 +57,8 @@ impl<'g> Reach<'g> {
         }
     }
 
-    /// Returns the edges of the trigger graph, by the index of the start vertex. The vertices are the executors, then the schemas, then one
-    /// vertex for "any schema". Every schema has an edge to this last vertex.
+    /// Returns the edges of the trigger graph: for each vertex, the indexes of the vertices to which it has an edge. The vertices
+    /// are the executors, then the schemas, then one vertex for "any schema". Every schema has an edge to this last vertex.
     fn edges(&self) -> Vec<Vec<usize>> {
         let executors = self.graph.nodes.len();
         let any = executors + self.graph.schemas.len();
@@ -79,7 +80,8 @@ impl<'g> Reach<'g> {
         self.graph.nodes.get(executor)
     }
 
-    /// Returns the first of the shortest trigger cycles within a group of executors.
+    /// Returns the shortest trigger cycle within a group of executors. Only cycles through one of the first [`STARTS`] executors
+    /// of the group are searched; of several shortest cycles, the first one found is returned.
     fn shortest(&self, group: &BTreeSet<usize>) -> Option<Cycle> {
         let mut shortest: Option<Vec<(usize, usize)>> = None;
         for start in group.iter().take(STARTS) {

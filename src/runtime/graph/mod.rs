@@ -73,9 +73,9 @@ pub struct Graph {
 struct Node {
     id: String,
     kind: String,
-    /// Indexes of the schemas that trigger the executor.
+    /// Indexes of the schemas whose breadcrumbs trigger the executor.
     triggers: BTreeSet<usize>,
-    /// If `true`, a trigger subscription of the executor names no schema.
+    /// If `true`, breadcrumbs of any schema can trigger the executor, because one of its trigger subscriptions names no schema.
     any_trigger: bool,
     /// Indexes of the schemas of the breadcrumbs that the executor writes, or `None` if the executor may write any schema.
     writes: Option<BTreeSet<usize>>,
@@ -112,7 +112,8 @@ impl Graph {
         Self::of_declared(executors.into_iter().map(Declared::of))
     }
 
-    /// Builds the trigger graph from the declarations of executors. The executors themselves need not be created.
+    /// Builds the trigger graph from the subscriptions and written schemas that executors declare. The executors themselves need
+    /// not be created.
     pub(crate) fn of_declared<'e>(executors: impl IntoIterator<Item = Declared<'e>>) -> Self {
         let mut named: Vec<NamedNode<'_>> = executors.into_iter().map(NamedNode::of).collect();
         named.sort_by_key(|named| named.id);

@@ -157,8 +157,8 @@ impl Intake<'_> {
     }
 }
 
-/// Sends an event delivery to a task of a store or of the definitions. If the task has ended, because of a shutdown, a removal or a panic,
-/// the delivery is requested again.
+/// Sends an event delivery through a channel to a background task of a store or of the definition loader. If the task has ended,
+/// because of a shutdown, a removal or a panic, the delivery is requested again.
 async fn send_tracker<T>(
     inbox: &mpsc::Sender<T>,
     tracker: AckTracker,

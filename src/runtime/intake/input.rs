@@ -40,8 +40,9 @@ pub(super) enum IntakeInput {
     Swept(SweptBreadcrumb),
 }
 
-/// Waits for the next event to take in. A delivery precedes an event that a sweep found, because both are often the same event, and the
-/// found one would count as missed. `sweep_first` reverses the order, so that a source with constant deliveries cannot starve the sweep.
+/// Waits for the next event delivery of the source, or for the next breadcrumb that a sweep found. A delivery precedes an event
+/// that a sweep found, because both are often the same event, and the found one would count as missed. `sweep_first` reverses the
+/// order, so that a source with constant deliveries cannot starve the sweep.
 pub(super) async fn next_input(
     deliveries: Option<&mut Deliveries>,
     swept: Option<&mut mpsc::Receiver<SweptBreadcrumb>>,

@@ -65,7 +65,7 @@ pub(in crate::runtime) enum BreakerChange {
 pub(in crate::runtime) struct OpenCircuit {
     /// The number of different triggers whose runs failed since the executor's last success, counted up to 1,000.
     pub(in crate::runtime) failing: usize,
-    /// The earliest time of the next probe. A probe is the retry of one failed run.
+    /// The earliest time at which one failed run may be retried as a probe, to test if the executor works again.
     pub(in crate::runtime) next_probe: Instant,
 }
 
@@ -86,7 +86,7 @@ impl Breaker {
     const PAUSE: Duration = Duration::from_secs(5);
     /// The longest pause of an open circuit breaker before a probe.
     const MAX_PAUSE: Duration = Duration::from_secs(60);
-    /// The time for which a probe is reserved for a trigger that was not probed since the circuit breaker opened.
+    /// Time after each pause of an open circuit breaker during which a trigger that was already probed is not probed again.
     const PREFERENCE: Duration = Duration::from_secs(5);
     /// The maximum number of triggers that a circuit breaker remembers.
     const MAX_TRIGGERS: usize = 1_000;

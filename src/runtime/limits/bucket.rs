@@ -14,7 +14,7 @@ pub(in crate::runtime) struct TokenBucket {
     /// The cost of one start of a run, in credits. Each nanosecond earns `runs` credits, so the period of the rate earns `runs` starts.
     cost: u128,
     credit: u128,
-    /// Time up to which the earned credit of the token bucket is counted. `None` before the first call, while the bucket is full.
+    /// Time at which the token bucket last added its earned credit, or `None` before the first call, while the bucket is full.
     counted_until: Option<Instant>,
 }
 

@@ -69,13 +69,13 @@ impl Intervals {
         Self(cut.filter(|(after, to)| after < to).collect())
     }
 
-    /// Joins the intervals with the smallest distance until there are at most `limit` intervals in the set.
+    /// Joins neighbouring intervals, smallest gap first, until at most `limit` intervals remain in the set.
     pub(super) fn join_to(&mut self, limit: usize) {
         self.join(limit.max(1), 0);
     }
 
-    /// Joins the intervals with the smallest distance until at most `limit` remain. The oldest interval is never joined: a sweep shortens
-    /// it from its newest end, and a join would add the read part again.
+    /// Joins neighbouring intervals except the oldest, smallest gap first, until at most `limit` intervals remain in the set. The
+    /// oldest interval is never joined: a sweep shortens it from its newest end, and a join would add the read part again.
     pub(super) fn join_newer_to(&mut self, limit: usize) {
         self.join(limit.max(2), 1);
     }

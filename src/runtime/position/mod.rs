@@ -1,4 +1,4 @@
-//! Position of an executor: the intervals of time with triggers that are possibly not enqueued. Pure.
+//! Position of an executor: the intervals of commit time in which some triggers may have no run in the ledger. Pure.
 //!
 //! A position states a fact about the ledger: every trigger committed outside of the unread intervals has its runs there. So
 //! two positions of one executor from any workers can be [merged](Position::merge): a trigger is unread if both positions

@@ -72,7 +72,7 @@ pub(super) struct Scheduler {
     /// The claim request for due runs that the ledger has not answered yet. A dropped scheduler completes the request in the background
     /// before it releases its leases.
     claiming: Option<Claiming>,
-    /// A claim of due runs whose answer did not arrive, or whose runs are not all started yet.
+    /// ID of a claim of due runs, while the ledger has not answered the claim or some of the claimed runs are not started.
     in_doubt: Option<ClaimId>,
     /// Leases whose release failed. Leases whose heartbeats the ledger did not answer are released before the next claim, which would count
     /// them as abandoned. The release of other leases is retried until they expire. The number of leases is bounded by the number of runs
@@ -174,7 +174,7 @@ impl Scheduler {
         pending_acks.settle_ended(&shared.registry);
     }
 
-    /// Returns `true` if no run may be claimed before leases are released.
+    /// Returns `true` if the scheduler must release leases of an earlier claim or attempt before it claims more runs.
     fn must_release_first(&self) -> bool {
         self.in_doubt.is_some()
             || self

@@ -123,8 +123,8 @@ impl Scheduler {
         None
     }
 
-    /// Records a starting run for the log lines about lost workers. Returns `true` if the run may be the cause of the deaths of its last
-    /// workers.
+    /// Records, for the next log line about lost workers, that a run starts. Returns `true` if the run may be the cause of the
+    /// deaths of its last workers.
     fn note_losses(&mut self, member: &Member, lease: &Lease, attempt: u32) -> bool {
         let suspect = is_suspect(member.executor.profile(), lease.abandoned);
         self.takeovers.note(lease, attempt, suspect);

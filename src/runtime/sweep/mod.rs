@@ -26,8 +26,8 @@ pub(super) struct SweptBreadcrumb {
 }
 
 impl SweptBreadcrumb {
-    /// Counts the found breadcrumb as taken by the intake. The intake calls this once [`Progress`](super::progress::Progress) tracks the
-    /// breadcrumb, or at once if an event announced the breadcrumb before.
+    /// Records that the runtime's intake has taken this breadcrumb from the sweep. The intake calls this once
+    /// [`Progress`](super::progress::Progress) tracks the breadcrumb, or at once if an event announced the breadcrumb before.
     pub(super) fn mark_taken(self) {
         self.page.count.fetch_add(1, Ordering::Release);
     }
@@ -39,9 +39,9 @@ impl Drop for SweptBreadcrumb {
     }
 }
 
-/// Counter of the breadcrumbs that the intake received from one sweep page.
+/// Progress of the runtime's intake through one page of breadcrumbs that a sweep found.
 struct PageProgress {
-    /// One permit for each breadcrumb that the intake took or dropped from the sweep page.
+    /// Semaphore that gets one permit whenever the intake takes or drops a breadcrumb of the sweep page.
     finished: Semaphore,
     /// Number of breadcrumbs that the intake took from the sweep page.
     count: AtomicUsize,
@@ -56,7 +56,8 @@ pub(super) enum SweepDecision {
 
 /// The receiver of the pages of a sweep.
 pub(super) trait PageReceiver: Send {
-    /// Takes a page of breadcrumbs, oldest first. After this page, everything in the intervals `read` has been taken.
+    /// Receives one page of the breadcrumbs that a sweep found, sorted from the oldest to the newest. After this page, the
+    /// receiver has all breadcrumbs of the intervals `read`.
     fn receive(
         &mut self,
         page: Vec<Arc<Breadcrumb>>,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The list of the breadcrumbs that match one selector, while a sweep reads it.
+/// List of the breadcrumbs that match one selector, with the position down to which a sweep has read the list.
 struct SelectorList {
     selector: Selector,
     /// Position down to which the sweep has read the list, from the newest breadcrumb to the oldest. `None` at the end of the interval.
@@ -26,7 +26,7 @@ impl SelectorList {
     }
 }
 
-/// Progress of a sweep in one interval of time, with one breadcrumb list for each selector.
+/// Read progress of a sweep of the store within one interval of commit time: one breadcrumb list per selector.
 struct Interval {
     lists: Vec<SelectorList>,
     after: Timestamp,
@@ -80,9 +80,9 @@ impl Interval {
     }
 }
 
-/// Passes the breadcrumbs that the selectors match in some intervals, newest first. Stops between two pages after a time limit, so
-/// that the caller can start again with newer breadcrumbs. Each sweep reads at least one page of an older interval, so that new
-/// breadcrumbs cannot delay older ones forever.
+/// Searches some time intervals for breadcrumbs that match the selectors, and passes them to `receiver`, the newest page first.
+/// Stops between two pages after a time limit, so that the caller can start again with newer breadcrumbs. Each sweep reads at
+/// least one page of an older interval, so that new breadcrumbs cannot delay older ones forever.
 pub(super) async fn sweep(
     store: &dyn BreadcrumbStore,
     selectors: &[Selector],
@@ -166,7 +166,7 @@ async fn page(
     }
 }
 
-/// A page, possibly incomplete, of the breadcrumbs that match a selector, newest first.
+/// A page of breadcrumbs that match a selector, newest first. It is incomplete if the store stopped the search early.
 #[derive(Default)]
 struct ListPage {
     found: Vec<Arc<Breadcrumb>>,

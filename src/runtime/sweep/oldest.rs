@@ -7,7 +7,7 @@ use crate::runtime::timeouts::with_search_timeout;
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Page sizes that the sweep tries for one read, in this order. The sweep uses the first size that the store can read.
+/// Page sizes in the order in which a sweep tries them for one read, until the store can return a page of this size.
 const PAGE_SIZES: [usize; 3] = [200, 20, 1];
 
 /// Passes all breadcrumbs that were committed in an interval to a receiver, oldest first, page by page.

@@ -22,8 +22,8 @@ pub(in crate::runtime) struct AnnouncedBreadcrumb {
 }
 
 impl AnnouncedBreadcrumb {
-    /// Drops the `wait_for` calls that have ended. Returns `true` if an open call is left, or if the breadcrumb may wake a
-    /// suspended run.
+    /// Removes the ended `wait_for` calls from the calls that need this announced breadcrumb. Returns `true` if an open call is
+    /// left, or if the breadcrumb may wake a suspended run.
     pub(super) fn is_needed(&mut self, store_context: &StoreContext) -> bool {
         self.waits.retain(|wait| store_context.waits.is_open(*wait));
         self.may_wake = self.may_wake && store_context.wakes.concerns(&self.event);

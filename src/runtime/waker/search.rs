@@ -21,7 +21,7 @@ pub(super) struct SuspendedCheck {
     pub(super) began: Option<Instant>,
     /// Earliest time of the next check of all suspended runs. The pause between two checks limits the time that checks take.
     pub(super) not_before: Option<Instant>,
-    /// Commit time after which the running search for breadcrumbs that wake several suspended runs reads the store. `None` if no such
+    /// Commit time after which the running search reads the store for breadcrumbs that wake suspended runs. `None` if no such
     /// search is running.
     pub(super) searching: Option<Timestamp>,
 }

@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-/// Maximum number of selectors of suspended runs that the index stores under one required tag or context string. The limit bounds the
-/// number of candidate runs of an event.
+/// Maximum number of selectors that the index of suspended runs stores under the same required tag or context string. The limit
+/// bounds the number of candidate runs of an event.
 const MAX_PER_COMPARISON: usize = 16;
 
-/// Maximum number of context paths per schema at which the index compares a breadcrumb's string to find suspended runs.
+/// Maximum number of parts of a schema's breadcrumbs (the tags, or a context path) that the index of suspended runs compares.
 const MAX_PATHS: usize = 32;
 
 /// Marker for the end of a list of index entries.
@@ -140,8 +140,8 @@ impl Compact {
         !slots.is_empty()
     }
 
-    /// Removes suspended runs that the last check did not list, among `most` entries from `start`. Returns the start of the next call, or
-    /// `None` at the end.
+    /// Removes the suspended runs that the last check did not list. One call inspects at most `most` index entries, from `start`
+    /// on. Returns the start of the next call, or `None` at the end.
     pub(super) fn retain(&mut self, check: u32, start: usize, most: usize) -> Option<usize> {
         let end = self.entries.len().min(start.saturating_add(most));
         for slot in start..end {
@@ -359,7 +359,7 @@ impl Compact {
 
 #[cfg(test)]
 impl Compact {
-    /// Returns `true` if the index contains no state of removed runs.
+    /// Returns `true` if the index has no runs, and its internal maps have no data of removed runs.
     pub(super) fn is_bare(&self) -> bool {
         self.len() == 0
             && self.by_comparison.is_empty()
