@@ -49,8 +49,8 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Returns whether and when a retry of the source operation can succeed: at once after [`Lagged`](Self::Lagged), after the requested
-    /// delay (at most one hour) after [`Unavailable`](Self::Unavailable), and never for the other variants.
+    /// Returns when a retry of the failed source operation can succeed. This is at once after [`Lagged`](Self::Lagged), after the
+    /// requested delay (at most one hour) after [`Unavailable`](Self::Unavailable), and never for the other variants.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -130,9 +130,9 @@ impl EventSource for FallbackSource {
         format!("{quick}, backed by {sure}")
     }
 
-    /// Returns `true`, because workers share the events: another worker may receive an event instead of this worker.
-    /// The sure event source is only polled at intervals. A poll does not repeat an event that another worker with the
-    /// same consumer name acknowledged in the meantime.
+    /// Returns `true`: workers share the events of this source, so another worker may receive an event instead of this
+    /// worker. The sure event source is only polled at intervals. A poll does not repeat an event that another worker
+    /// with the same consumer name acknowledged in the meantime.
     fn is_shared(&self) -> bool {
         true
     }

@@ -155,8 +155,8 @@ pub trait EventSource: Send + Sync + 'static {
         false
     }
 
-    /// Describes this event source in log lines, for example `SqliteStore, consumer "orders"`. It must not contain
-    /// credentials. Defaults to the type name.
+    /// Returns the description of this event source for log lines, for example `SqliteStore, consumer "orders"`. It
+    /// must not contain credentials. Defaults to the type name.
     fn description(&self) -> String {
         let name = std::any::type_name::<Self>();
         let generics = name.find('<').unwrap_or(name.len());

@@ -81,7 +81,7 @@ pub(crate) fn same<T: Debug + PartialEq<U>, U: Debug>(
     )))
 }
 
-/// Returns the value of an option, or a failed conformance check for `None`. `what` names the value.
+/// Returns the value in an `Option`, or a failed conformance check if the `Option` is `None`. `what` names the value.
 #[track_caller]
 pub(crate) fn some<T>(found: Option<T>, what: &str) -> Result<T, Broken> {
     found.ok_or_else(|| Broken::new(&format!("there is {what}")))

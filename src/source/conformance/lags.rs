@@ -7,7 +7,7 @@ use crate::source::StartAt;
 /// Maximum number of events that the tested backend retains in the tests of event loss.
 const RETAINED: usize = 8;
 
-/// Counts of a tested subscription up to a given event: the delivered events, and the events reported as missed.
+/// Number of events that a tested subscription delivered, and number that it reported as missed, up to a given event.
 struct DeliveryCounts {
     delivered: usize,
     missed: u64,

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Time that a tested event source has for one answer or one item of its stream.
+/// Maximum time that a conformance test waits for one answer of the tested event source, or for one item of its stream.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of consecutive [`SourceError::Unavailable`] errors that a test accepts from one operation of a
 /// source.
@@ -170,7 +170,7 @@ impl Reader {
     }
 }
 
-/// Acknowledges a delivered event. Retries while the source is unavailable.
+/// Acknowledges an event that the tested source delivered. Retries while the source is unavailable.
 pub(super) async fn acknowledge(delivery: &Delivery) -> Result<(), Broken> {
     let mut failures = 0;
     loop {
@@ -181,7 +181,8 @@ pub(super) async fn acknowledge(delivery: &Delivery) -> Result<(), Broken> {
     }
 }
 
-/// Nacks a delivery. Retries while the source is unavailable, and returns any other result.
+/// Nacks an event that the tested source delivered. Retries while the source is unavailable, and returns any other
+/// result.
 pub(super) async fn nack_delivery(
     delivery: &Delivery,
     delay: Duration,

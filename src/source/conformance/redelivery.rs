@@ -69,7 +69,7 @@ pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
     only(&mut reader, &commits(subject, &backend, 3).await?).await
 }
 
-/// **Acknowledged.** The source does not deliver an acknowledged event again by itself.
+/// **Acknowledged.** A subscription does not deliver an event again after its acknowledgement on this subscription.
 ///
 /// The clock advances by 100 ms between commits, so a source with a timer for redeliveries is
 /// tested, too.
