@@ -236,7 +236,7 @@ impl Services {
         tool.ok_or_else(|| NotRegistered::of("tool", name, tools.names()))
     }
 
-    /// Checks that a tool is registered as one through which agents call their models.
+    /// Checks that the tool with this name is registered for agents to call their models through it.
     ///
     /// # Errors
     /// Returns [`NotRegistered::ModelTool`] with the registered names.
