@@ -139,7 +139,8 @@ fn log_id_of(part: &Breadcrumb) -> Option<BreadcrumbId> {
     part.context.text("began")?.parse().ok()
 }
 
-/// Returns the writes that empty and delete a breadcrumb of a session log.
+/// Returns the two writes that delete a breadcrumb of a session log: an update that removes its content, and the
+/// deletion.
 fn delete_writes(breadcrumb: &Breadcrumb) -> [Write; 2] {
     let patch = Patch::new().title("").context(json!({}));
     let (id, version) = (breadcrumb.id, breadcrumb.version);

@@ -85,8 +85,8 @@ impl SessionError {
         }
     }
 
-    /// Returns when a retry of the session operation can succeed: at once after a conflict, never for a deleted or
-    /// invalid session, and otherwise as the store specifies. A retry must read the session again.
+    /// Returns when a retry of the failed session operation can succeed. This is at once after a conflict, never for a
+    /// deleted or invalid session, and otherwise as the store specifies. A retry must read the session again.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
