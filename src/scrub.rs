@@ -59,8 +59,9 @@ const KEY_PREFIXES: [&str; 23] = [
 /// the prefixes. Partly masked keys count too, because error messages of providers quote them.
 const SHORTEST_KEY: usize = 12;
 
-/// Replaces the credentials in an error message: user and password of each URL, the credentials in headers and after
-/// `Bearer`, the values of parameters such as `password` and `api_key`, and words with the form of an API key.
+/// Replaces the credentials in an error message, so that the message can be logged. The credentials are the user and password of
+/// each URL, the credentials in headers and after `Bearer`, the values of parameters such as `password` and `api_key`, and words
+/// with the form of an API key.
 ///
 /// Also replaces text that only looks like a credential: a log line without a host name is better than a log line with
 /// a password.
