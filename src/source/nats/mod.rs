@@ -48,8 +48,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum size of a NATS message with an event in bytes: the maximum size of the event's context, plus 64 KiB for the
-/// other fields. The source skips larger messages.
+/// Maximum size in bytes of a NATS message that contains an event: the maximum size of the event's context, plus 64 KiB
+/// for the other fields. The source skips larger messages.
 const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 
 /// An event source that reads the events of one tenant from a NATS JetStream stream (feature `nats`).
@@ -164,8 +164,8 @@ impl NatsSource {
 }
 
 impl NatsSourceBuilder {
-    /// Shares the events of one durable NATS consumer with all subscriptions of this group name, in all processes.
-    /// Defaults to no group.
+    /// Distributes the events of one durable NATS consumer among all subscriptions with this group name, in all
+    /// processes. Defaults to no group.
     ///
     /// Use one name for all workers with the same executors. Workers with other executors need
     /// another group, because an event is delivered to only one worker of a group.
@@ -182,7 +182,8 @@ impl NatsSourceBuilder {
         self
     }
 
-    /// Sets the maximum number of events that are delivered and not acknowledged. Defaults to 1,024, at least 1.
+    /// Sets the maximum number of events that the NATS server has delivered and whose acknowledgement it still awaits.
+    /// Defaults to 1,024, at least 1.
     ///
     /// The limit applies to the consumer: with a group, to all its workers together.
     pub fn max_unacknowledged(mut self, events: usize) -> Self {

@@ -156,8 +156,8 @@ impl NatsRelay {
     }
 }
 
-/// Returns the JSON of an event in at most `largest` bytes: whole, without its context, or without its context and
-/// tags.
+/// Returns an event as JSON of at most `largest` bytes, and omits the context, and then also the tags, of a larger
+/// event. Returns `None` if the event is still too large.
 fn smallest(event: &Event, largest: usize) -> Result<Option<Vec<u8>>, serde_json::Error> {
     let fits = |payload: &Vec<u8>| payload.len() <= largest;
     let full = serde_json::to_vec(event)?;
@@ -173,8 +173,8 @@ fn smallest(event: &Event, largest: usize) -> Result<Option<Vec<u8>>, serde_json
     Ok(Some(serde_json::to_vec(&reduced)?).filter(fits))
 }
 
-/// Returns the delivery whose event is to be published to NATS. After an error of the event source, waits for the retry
-/// delay and returns `None`.
+/// Returns the next delivery of the event source whose events the relay publishes to NATS. After an error of the event
+/// source, waits for the retry delay and returns `None`.
 async fn next_delivery(next: Result<Delivery, SourceError>) -> Option<Delivery> {
     let error = match next {
         Ok(delivery) => return Some(delivery),

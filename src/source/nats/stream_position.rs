@@ -1,9 +1,10 @@
-//! Start position of a NATS consumer, for its first creation and for its replacement after the server lost it.
+//! Start position of a new NATS consumer, which is the first one of its subscription or replaces a lost one.
 
 use crate::source::StartAt;
 use async_nats::datetime::DateTime;
 
-/// Position of a subscription in a NATS stream. The stream may be lost and created again.
+/// Position in a NATS stream from which a subscription receives events, also after its consumer was lost and created
+/// again. The stream may be lost and created again.
 pub(super) struct StreamPosition {
     requested: StartAt,
     known: Option<KnownStream>,
