@@ -104,9 +104,9 @@ impl SseSourceBuilder {
         self
     }
 
-    /// Sets the list of breadcrumb changes in which the source finds missing events. The source queries the list after each
-    /// connect and at the interval [`check_every`](Self::check_every). Defaults to none: the source then does not deliver events that
-    /// were written while it had no connection.
+    /// Sets the list of breadcrumb changes in which the source finds the events that its stream did not deliver. The source
+    /// queries the list after each connect and at the interval [`check_every`](Self::check_every). Defaults to none: the source
+    /// then does not deliver events that were written while it had no connection.
     pub fn backfill(mut self, backfill: Arc<dyn Backfill>) -> Self {
         self.backfill = Some(backfill);
         self
@@ -128,22 +128,24 @@ impl SseSourceBuilder {
         self
     }
 
-    /// Sets the interval at which a connected source queries the [`backfill`](Self::backfill) for missing events. Defaults to 60 s.
+    /// Sets the interval at which a connected source queries the [`backfill`](Self::backfill) for events that its stream did not
+    /// deliver. Defaults to 60 s.
     pub fn check_every(mut self, interval: Duration) -> Self {
         self.check_every = interval;
         self
     }
 
-    /// Sets the delay before the source itself delivers an event that the [`backfill`](Self::backfill) found. If the stream does not
-    /// deliver the event within this delay, the event counts as missed by the stream. Defaults to 2 s.
+    /// Sets the time that the stream has to deliver an event that the [`backfill`](Self::backfill) found, before the source
+    /// itself delivers the event. If the stream does not deliver the event within this delay, the event counts as missed by the
+    /// stream. Defaults to 2 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Sets the overlap of successive [`backfill`](Self::backfill) queries: each query starts this long before the newest known
-    /// change. The overlap finds commits that became visible out of order, and commits with a timestamp from another clock of the server.
-    /// Defaults to 60 s.
+    /// Sets the overlap of successive [`backfill`](Self::backfill) queries: each query starts this long before the newest
+    /// breadcrumb change that the source knows. The overlap finds commits that became visible out of order, and commits with a
+    /// timestamp from another clock of the server. Defaults to 60 s.
     pub fn overlap(mut self, overlap: Duration) -> Self {
         self.overlap = overlap;
         self

@@ -28,8 +28,8 @@ pub(super) enum BackfillState {
     },
 }
 
-/// Step in the backfill queries of a connection: a query is due, has returned, or its found events are due for
-/// delivery. The connection replaces its [`BackfillState`] after each step.
+/// Next action for the backfill queries of a connection: to start a query, to handle its result, or to deliver the
+/// found events. The connection replaces its [`BackfillState`] after each action.
 pub(super) enum BackfillStep {
     Begin,
     Answered(Result<BackfillResult, BoxError>),
@@ -37,7 +37,8 @@ pub(super) enum BackfillStep {
 }
 
 impl BackfillState {
-    /// Waits for the next step of the connection's backfill queries. Cancel safe.
+    /// Waits until the connection's backfill queries require an action: to start a query, to handle its result, or to
+    /// deliver the found events. Cancel safe.
     pub(super) async fn next(&mut self) -> BackfillStep {
         match self {
             Self::Disabled => pending().await,

@@ -14,8 +14,8 @@ const MAX_FRAME: usize = 4 << 20;
 pub(super) struct Connection {
     pub(super) chunks: BoxStream<'static, Result<Vec<u8>, StreamError>>,
     pub(super) frames: Frames,
-    /// Last time at which the event stream sent a complete frame, or at which the source deliberately did not read the
-    /// stream.
+    /// Last time at which the event stream sent a complete frame, or at which the source did not read the stream
+    /// because its buffer was full.
     pub(super) last_frame_at: Instant,
     /// If `true`, no backfill query of this event stream connection has succeeded yet.
     pub(super) is_behind: bool,
@@ -42,7 +42,7 @@ impl Connection {
         }
     }
 
-    /// Returns `true` if a further event of the stream can wait for the first backfill query.
+    /// Returns `true` unless the buffer of events that wait for the first backfill query is full.
     pub(super) fn has_capacity(&self) -> bool {
         self.pending_events
             .as_ref()

@@ -42,8 +42,9 @@ impl Feed {
         }
     }
 
-    /// Removes an event's context if the context is too large. Returns `None` for an event whose tags and schema name are
-    /// too large, and records the event's version, so that backfill queries do not find it again.
+    /// Removes an event's context if the context exceeds the size limit for events of an event stream. Returns `None` for an
+    /// event whose tags and schema name are too large, and records the event's version, so that backfill queries do not find it
+    /// again.
     pub(super) fn within_limits(&self, event: Event) -> Option<Event> {
         let (id, version) = (event.breadcrumb_id, event.version);
         let fits = within_size_limits(event);
@@ -54,8 +55,8 @@ impl Feed {
         fits
     }
 
-    /// Sends an event within the [size limits](Self::within_limits) to the subscribers. Returns `false` if this breadcrumb
-    /// version was sent before.
+    /// Sends an event to the subscribers; the event must be within the [size limits](Self::within_limits). Returns `false` if
+    /// this breadcrumb version was sent before.
     pub(super) fn send_event(&self, event: Event) -> bool {
         if !self.record(event.breadcrumb_id, event.version) {
             return false;

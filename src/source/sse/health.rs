@@ -14,7 +14,8 @@ pub struct SseHealth {
     pub told: u64,
     /// Number of events that the stream omitted while it was connected, and that the source sent late.
     pub missed: u64,
-    /// Number of event stream frames without a valid event, and of events whose tags and schema name are too large.
+    /// Number of unusable items from the event stream: frames without a valid event, and events whose tags and schema
+    /// name are too large.
     pub unreadable: u64,
     /// If `true`, the event stream is connected but repeatedly omits events. Backfill queries deliver these events
     /// late, and the server needs a restart.

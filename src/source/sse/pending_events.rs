@@ -16,7 +16,7 @@ pub(super) struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Returns `true` if there is space for another waiting event.
+    /// Returns `true` if the buffer of events that wait for the first backfill query is not full.
     pub(super) fn has_capacity(&self) -> bool {
         self.events.len() < MAX_EVENTS && self.bytes < MAX_BYTES
     }

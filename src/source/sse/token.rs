@@ -116,7 +116,7 @@ impl BearerToken {
         Self::of(Origin::Fixed(token))
     }
 
-    /// Creates a bearer token that a function returns, optionally with the token's lifetime.
+    /// Creates a bearer token that a function supplies on demand. The function can also return the token's lifetime.
     ///
     /// The function is called again shortly before the token expires, and after the server refuses the token. A call
     /// has 30 s to answer. The returned error must not contain the token.
