@@ -157,8 +157,8 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
     })
 }
 
-/// The event of a trigger version does not add a cancelled run again. This also applies if the run was cancelled before the
-/// trigger version existed.
+/// A cancelled run stays cancelled when it is enqueued again for its trigger version. This also applies if the run was cancelled
+/// before the trigger version existed.
 ///
 /// The cancelled row must remain, so that [`enqueue`](crate::store::RunLedger::enqueue) finds it.
 ///
@@ -186,8 +186,8 @@ pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> 
     )
 }
 
-/// A run that is added as cancelled is not executed when its event comes later, and blocks no other run of its ordering key. It
-/// can be redone. An existing run is cancelled as usual.
+/// A run that is cancelled before it is enqueued is not executed when it is enqueued later, and blocks no other run of its
+/// ordering key. It can be redone. An existing run is cancelled as usual.
 ///
 /// The method is [`enqueue_cancelled`](crate::store::RunLedger::enqueue_cancelled).
 ///

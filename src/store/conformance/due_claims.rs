@@ -415,7 +415,7 @@ pub async fn executors_take_turns<S: StoreUnderTest>(subject: &S) -> Result<(), 
     Ok(())
 }
 
-/// A claim of due runs returns the oldest run of an executor first.
+/// A claim of due runs returns the runs of an executor in the order in which they became due.
 ///
 /// Otherwise a run could wait for ever under constant load.
 ///

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Length of a lease or a wait that must expire during a conformance test.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
-/// Time after which [`SHORT`] has expired.
+/// Time to wait until a lease or a wait of the duration [`SHORT`] has expired.
 pub(super) const AFTER_SHORT: Duration = Duration::from_secs(1);
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -52,7 +52,7 @@ pub(super) async fn create_notes(
     Ok(created)
 }
 
-/// Creates a trigger and returns the name of an executor's run for it.
+/// Creates a trigger and returns a reference to an executor's run for it, without adding the run to the ledger.
 pub(super) async fn new_run(
     store: &impl BreadcrumbStore,
     executor: &str,
@@ -107,8 +107,8 @@ pub(super) fn lineage_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger,
     ledger_of(store)
 }
 
-/// Returns the breadcrumb IDs that the ledger must report for a run that did not fail and wrote `written`. A ledger without a lineage
-/// reports none.
+/// Returns the breadcrumb IDs that a ledger must report as the writes of a run: `written`, or none if the ledger does not record
+/// writers. The run must not have failed.
 pub(super) fn expected_writes(
     store: &impl BreadcrumbStore,
     written: Vec<BreadcrumbId>,

@@ -133,7 +133,8 @@ pub async fn a_retry_can_leave_the_attempts_unchanged<S: StoreUnderTest>(
     Ok(())
 }
 
-/// An attempt of a run starts with the attempt's first claim. A retry that does not count continues the same attempt.
+/// The start time of a run's attempt is the time of the attempt's first claim, even if a later claim continues the attempt. A
+/// retry that does not count continues the same attempt.
 ///
 /// The field is [`Lease::attempt_since`](crate::store::Lease::attempt_since). Time limits of
 /// attempts use it.
@@ -224,7 +225,7 @@ pub async fn a_release_does_not_count_as_an_attempt<S: StoreUnderTest>(
     )
 }
 
-/// The next attempt of a run has the state that the run saved, regardless of the end of the previous attempt.
+/// The next attempt of a run receives the last saved state of the run after an expired lease, a retry or a release.
 ///
 /// [`save`](crate::store::RunLedger::save) must survive a crash of the worker, because a lost state
 /// repeats model and tool calls.

@@ -10,7 +10,8 @@ use crate::store::{
 use serde_json::json;
 use std::sync::Arc;
 
-/// An executor does not run on its own breadcrumbs, neither after a claim of one run nor after a claim of due runs.
+/// No claim grants an executor a run for a breadcrumb that this executor wrote itself, whether the claim is for one run or for
+/// due runs.
 ///
 /// [`claim`](crate::store::RunLedger::claim) answers [`Claim::Own`](crate::store::Claim::Own), so
 /// an executor does not trigger itself.

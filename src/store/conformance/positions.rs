@@ -1,5 +1,5 @@
-//! Conformance tests for the saved event positions of executors: records of the time intervals whose triggers the ledger may
-//! not have yet.
+//! Conformance tests for the saved event positions of executors, from which a restarted runtime searches for triggers without a
+//! run in the ledger.
 
 use super::expectations::{expect, same};
 use super::fixtures::{ledger_of, other_tenant};

@@ -97,7 +97,7 @@ pub async fn conditions<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A condition of a selector that cannot be evaluated is an error, never an empty answer.
+/// A query fails if its selector has a condition that cannot be evaluated, and never returns an empty result instead.
 ///
 /// The error is [`StoreError::InvalidQuery`](crate::store::StoreError::InvalidQuery). Call
 /// [`Selector::check`](crate::Selector::check) before each search.

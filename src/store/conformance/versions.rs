@@ -150,7 +150,7 @@ pub async fn a_transferred_run_blocks_later_runs_of_its_key<S: StoreUnderTest>(
     next_due(ledger, first).await.map(drop)
 }
 
-/// Claims the given run, which must be the executor's only due run, and transfers the run out of the order of its ordering key.
+/// Claims the executor's only due run, `run`, and transfers it so that later runs with the same ordering key do not wait for it.
 /// After the time `until`, any version of the executor can accept the run.
 async fn transfer_out_of_position(
     ledger: &dyn RunLedger,
@@ -210,7 +210,7 @@ pub async fn a_run_that_left_its_position_goes_to_the_end_of_its_order<S: StoreU
     same(lease.run, first, "the last run")
 }
 
-/// If transfers have taken all runs of an ordering key out of the key's order, a later run of the key does not wait. The transferred
+/// A run does not wait if all earlier runs with its ordering key were transferred and left the order of the key. The transferred
 /// runs retain their order among themselves.
 ///
 /// [`accept_transfers`](crate::store::RunLedger::accept_transfers) adds them behind all others, in
