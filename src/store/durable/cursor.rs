@@ -54,16 +54,17 @@ impl AcknowledgedPositions {
     }
 }
 
-/// Position of an event consumer's subscription: up to it, all events are acknowledged.
+/// Record of the events that an event consumer has received but not acknowledged. All events before the first of these events are
+/// acknowledged.
 pub(in crate::store) struct Cursor {
     state: Mutex<CursorState>,
-    /// Function that the consumer's cursor calls each time the position grows up to which all events are acknowledged. Its argument is
-    /// this position. The function must not block.
+    /// Callback with the position up to which the consumer has acknowledged all events, called each time this position increases.
+    /// The function must not block.
     on_settled: Box<dyn Fn(u64) + Send + Sync>,
 }
 
 struct CursorState {
-    /// Position of the last event that was delivered to the consumer or skipped.
+    /// Position of the last event that was delivered to the consumer, or was skipped because the store has deleted it.
     delivered: u64,
     /// Positions of events that were delivered to the consumer and not acknowledged.
     unacknowledged: BTreeSet<u64>,
@@ -115,8 +116,8 @@ impl Cursor {
         });
     }
 
-    /// Applies a change to the consumer's cursor, and calls `on_settled` if the position grows up to which all events are acknowledged. The
-    /// lock is held during the call, so the reported positions only grow.
+    /// Changes the state of the consumer's cursor, and calls `on_settled` if the consumer has now acknowledged all events up to a
+    /// higher position. The lock is held during the call, so the reported positions only grow.
     fn change(&self, change: impl FnOnce(&mut CursorState)) {
         let mut state = self.lock();
         let before = state.settled();

@@ -14,7 +14,8 @@ pub(in crate::store) struct JumpDetector(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     last: Option<Reading>,
-    /// Time of the first reading of the wall clock after its last jump.
+    /// Monotonic time of the first reading of the wall clock after the last jump of the wall clock. `None` before the first
+    /// reading.
     steady_since: Option<Instant>,
     /// Time that a test has added to the wall clock. The monotonic clock is moved by the same time, so that the addition is not logged as a
     /// clock jump.
