@@ -1,4 +1,4 @@
-//! Embeds a batch of strings and isolates the strings that the embedder rejects.
+//! Embedding of a batch of strings, which finds the strings that the embedder rejects and embeds all others.
 
 use super::{EmbedError, EmbeddingConfig};
 use crate::error::Chain;

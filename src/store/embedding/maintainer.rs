@@ -45,7 +45,7 @@ pub(in crate::store) trait VectorStore: BreadcrumbStore + Clone {
 /// A page of breadcrumbs without a vector of their current version.
 pub(in crate::store) struct UnembeddedPage {
     pub(in crate::store) found: Vec<Arc<Breadcrumb>>,
-    /// The time up to which all breadcrumbs outside of this page have vectors.
+    /// Update time up to which every breadcrumb outside of this page has a vector, or cannot have one.
     pub(in crate::store) until: Timestamp,
     /// If `true`, breadcrumbs after the page can lack a vector too.
     pub(in crate::store) more: bool,
@@ -94,7 +94,7 @@ pub(in crate::store) struct VectorMaintainer {
     failing: AtomicBool,
     /// If `true`, a background task embeds the tenant's breadcrumbs without a vector.
     has_background_task: AtomicBool,
-    /// Time in microseconds up to which every breadcrumb of the tenant has a vector, or cannot have one.
+    /// Update time in microseconds up to which every breadcrumb of the tenant was embedded, or cannot be embedded.
     until: AtomicI64,
     /// Semaphore that allows one pass over the breadcrumbs without a vector at a time.
     passes: Semaphore,
@@ -115,9 +115,8 @@ impl VectorMaintainer {
         }
     }
 
-    /// Creates the guard of a commit that is about to start: it embeds the written breadcrumbs, or on drop records that vectors
-    /// are missing. If the guard is dropped before the vectors are stored, it sets `behind`, and the next
-    /// [`catch_up`](Self::catch_up) starts a pass.
+    /// Creates a guard that embeds the breadcrumbs of a commit. Create the guard before the commit starts. If the guard is
+    /// dropped before the vectors are stored, it sets `behind`, and the next [`catch_up`](Self::catch_up) starts a pass.
     pub(in crate::store) fn begin(self: &Arc<Self>) -> CommitGuard {
         CommitGuard {
             maintainer: Arc::clone(self),
@@ -293,8 +292,8 @@ pub(in crate::store) fn deleted(writes: &[Write]) -> BTreeSet<BreadcrumbId> {
     deleted.collect()
 }
 
-/// Guard of a commit: embeds the commit's breadcrumbs, or on drop records that breadcrumbs may lack a vector. The commit can
-/// fail, or its future can be dropped.
+/// Guard that embeds the breadcrumbs of a commit or, if it is dropped before that, records that breadcrumbs may lack a vector.
+/// The commit can fail, or its future can be dropped.
 pub(in crate::store) struct CommitGuard {
     maintainer: Arc<VectorMaintainer>,
     is_done: bool,

@@ -27,7 +27,8 @@ impl<'q> Nearest<'q> {
         }
     }
 
-    /// Returns `true` if a breadcrumb with this score can be in the result, so that the caller must read it.
+    /// Returns `true` if a breadcrumb with this score can still be in the result of the vector search. The caller must then read
+    /// the breadcrumb.
     pub(in crate::store) fn accepts(&self, score: f64) -> bool {
         let is_near = self.query.min_score.is_none_or(|least| score >= least);
         let is_below_limit = self.found.len() < self.query.query.limit;
