@@ -86,7 +86,7 @@ pub enum Fault {
     Hang,
 }
 
-/// Source of an error that a [`Faulty`] store or event source injected.
+/// Error that is the `source()` of every error injected by a [`Faulty`] store or event source.
 ///
 /// Find it in the source of an error, to distinguish injected errors from real ones.
 ///

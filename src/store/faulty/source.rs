@@ -47,7 +47,7 @@ impl<E: EventSource> EventSource for Faulty<E> {
 struct Subscription {
     inner: Deliveries,
     plan: Plan,
-    /// Delivery from the inner event source that the caller did not receive because of an injected error. The next call returns
+    /// Delivery that the inner event source returned, but that an injected error withheld from the caller. The next call returns
     /// this delivery.
     undelivered: Option<Delivery>,
 }
