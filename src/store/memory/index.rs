@@ -1,4 +1,4 @@
-//! Indexes of the rows of a tenant's run ledger, one for each lookup.
+//! Indexes of the rows of a tenant's run ledger, for example by due time, by ordering key and by trigger.
 
 use crate::model::{BreadcrumbId, Timestamp};
 use crate::store::row::RunRow;
@@ -7,8 +7,8 @@ use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Number of executors in the index of due rows, beyond which the index removes an executor together with its last due row.
-/// Other executors retain their memory for the next due row.
+/// Number of executors in the index of due rows above which the index forgets an executor when it removes the executor's last
+/// row. Other executors retain their memory for the next due row.
 const MOST_IDLE: usize = 1_000;
 
 #[derive(Debug, Default)]

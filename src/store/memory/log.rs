@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Maximum number of events that a subscriber reads from the tenant's event log under one lock.
+/// Maximum number of events that a subscriber reads from the tenant's event log each time it locks the log.
 const AT_ONCE: usize = 64;
 
 /// An event of a commit in the tenant's event log. It shares its breadcrumb with the store, so that a commit copies nothing for
@@ -32,7 +32,7 @@ impl LoggedEvent {
         }
     }
 
-    /// Returns the maximum number of bytes that the logged event retains in memory in addition to its envelope.
+    /// Returns the maximum number of bytes of memory that are freed if the logged event loses its context.
     fn bytes(&self) -> usize {
         match self {
             Self::Shared(_, breadcrumb) => breadcrumb.size(),
@@ -40,7 +40,7 @@ impl LoggedEvent {
         }
     }
 
-    /// Reduces the logged event to its envelope, to save memory. Subscribers then read the breadcrumb from the store.
+    /// Removes the context from the logged event, to save memory. Subscribers then read the breadcrumb from the store.
     fn drop_context(&mut self) {
         *self = Self::Detached(Arc::new(self.event().envelope()));
     }

@@ -314,8 +314,8 @@ impl MemoryStore {
         }
     }
 
-    /// Adds whole breadcrumbs to the store, with their IDs, versions and times, and without events. The breadcrumbs count as
-    /// written from outside of runs.
+    /// Adds whole breadcrumbs to the store with their IDs, versions and times, without publishing events for them. The
+    /// breadcrumbs count as written from outside of runs.
     #[cfg(feature = "mock")]
     pub(in crate::store) fn seed(&self, breadcrumbs: impl Iterator<Item = Arc<Breadcrumb>>) {
         let mut state = self.tenant.write();
@@ -347,8 +347,8 @@ impl MemoryStore {
         Timestamp::from_micros(self.shared.clock.micros())
     }
 
-    /// Returns the origin of a run's trigger. Returns [`Origin::Unknown`] if the trigger's breadcrumb is missing or has a newer
-    /// version.
+    /// Returns the writer of a run's trigger as an [`Origin`]: the run's own executor, or another writer and its lineage. Returns
+    /// [`Origin::Unknown`] if the trigger's breadcrumb is missing or has a newer version.
     fn origin(table: &Table, run: &RunRef) -> Origin {
         match table.writer(run.trigger_id, run.trigger_version) {
             None => Origin::Unknown,

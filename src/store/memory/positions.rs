@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Positions {
     saved: HashMap<Arc<str>, PositionEntry>,
-    /// Number of event positions of executors that workers have saved so far.
+    /// Total number of times that workers have saved the event position of an executor.
     saves: u64,
 }
 

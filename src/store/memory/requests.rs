@@ -7,7 +7,7 @@ use crate::store::{Committed, Requested, RunRef, StoreError, Write};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of old idempotency keys that a request checks for deletion while the tenant has fewer keys than its limit.
+/// Maximum number of old idempotency keys that a request checks for deletion, unless the tenant has reached its limit of keys.
 const SWEPT: usize = 64;
 
 /// Executor ID and idempotency key, which identify a request.
@@ -16,8 +16,8 @@ type RequestId = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     keys: HashMap<RequestId, RecordedKey>,
-    /// The idempotency keys, oldest first, for the checks that delete keys without a run. Each entry has the time at which the
-    /// key was added or renewed, and a unique number.
+    /// Idempotency keys to check for deletion, oldest first. A check deletes a key if the ledger does not have the run for the
+    /// request's breadcrumb. Each entry has the time at which the key was added or renewed, and a unique number.
     checks: BTreeMap<(Timestamp, u64), RequestId>,
     /// Serial number of the newest idempotency key in the list of keys to check for deletion. The numbers distinguish entries
     /// with the same time.
@@ -39,7 +39,7 @@ impl Requests {
         self.checks.insert((time, self.last), id);
     }
 
-    /// Checks up to `most` old idempotency keys, and deletes those without a run.
+    /// Checks up to `most` old idempotency keys, and deletes each key whose run the ledger does not have.
     fn sweep(&mut self, has_run: impl Fn(&RunRef) -> bool, now: Timestamp, most: usize) {
         let until = ValidRequest::from_validated_text(now);
         for _ in 0..most {

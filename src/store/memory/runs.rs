@@ -235,14 +235,15 @@ impl Runs {
         accepted.len()
     }
 
-    /// Returns the recorded origin of the trigger of a run.
+    /// Returns the lineage of a run's trigger from the run's ledger row: the first breadcrumb of the chain of runs, and the
+    /// number of runs.
     pub(super) fn lineage(&self, run: &RunRef) -> Lineage {
         self.rows
             .get(run)
             .map_or_else(|| Lineage::origin(run.trigger_id), |row| row.lineage())
     }
 
-    /// Returns the row of the run of a lease, or an error if the lease is lost.
+    /// Returns the ledger row of the leased run, or an error if the lease is lost.
     pub(super) fn held(&self, lease: &Lease) -> Result<RunRow, StoreError> {
         rules::held(self.row(&lease.run), lease)
     }
