@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// One worker's claim of due runs, which takes turns between the executors.
+/// One worker's claim of due runs of several executors, which takes one run of each executor in turn.
 pub(super) struct ClaimNext {
     tenant: Arc<TenantHandle>,
     claim_request: ClaimRequest,
@@ -26,8 +26,8 @@ pub(super) struct ClaimNext {
     session: Mutex<Option<Session>>,
 }
 
-/// Query that finds the leased runs of a claim whose answer was lost. It first ends the claim's PostgreSQL session, because the server may
-/// still execute the claim, or may not have received it yet.
+/// Query for the runs that a claim has leased, after the PostgreSQL server's answer to the claim was lost. It first ends the
+/// claim's PostgreSQL session, because the server may still execute the claim, or may not have received it yet.
 struct LeasedRunsQuery<'c> {
     claim: &'c ClaimNext,
     /// Maximum time to wait for the end of the claim's PostgreSQL session.

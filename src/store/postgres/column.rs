@@ -79,11 +79,12 @@ impl Decode<'_, Postgres> for Id {
     }
 }
 
-/// Escape character in names that PostgreSQL stores. The character represents U+0000 if `0` follows, and itself if `1` follows.
+/// Escape character in the stored form of names, because PostgreSQL text cannot contain U+0000. The character represents U+0000
+/// if `0` follows, and itself if `1` follows.
 const ESCAPE: char = '\u{1A}';
 
-/// Returns the form in which PostgreSQL stores a name, such as an executor ID. PostgreSQL text cannot contain U+0000, and different names
-/// must have different stored forms.
+/// Escapes U+0000 in a name, such as an executor ID, for a PostgreSQL column. PostgreSQL text cannot contain U+0000, and
+/// different names must have different stored forms.
 pub(super) fn name(text: &str) -> Cow<'_, str> {
     if text.contains(['\0', ESCAPE]) {
         text.replace(ESCAPE, "\u{1A}1")
@@ -94,7 +95,7 @@ pub(super) fn name(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the form in which PostgreSQL stores a name, as an owned string.
+/// Escapes U+0000 in a name for a PostgreSQL column, and returns the result as an owned string.
 pub(super) fn name_of(text: &str) -> String {
     name(text).into_owned()
 }
@@ -153,7 +154,7 @@ pub(super) fn literal(text: &str) -> String {
     literal
 }
 
-/// Returns the original name from the form in which PostgreSQL stores it, see [`name`].
+/// Returns the original name from its escaped form in a PostgreSQL column, see [`name`].
 pub(super) fn of_name(stored: String) -> String {
     if stored.contains(ESCAPE) {
         stored.replace("\u{1A}0", "\0").replace("\u{1A}1", "\u{1A}")
@@ -162,7 +163,7 @@ pub(super) fn of_name(stored: String) -> String {
     }
 }
 
-/// Returns the forms in which PostgreSQL stores several names, see [`name`].
+/// Escapes U+0000 in several names for a PostgreSQL column, see [`name`].
 pub(super) fn names<'t>(texts: impl Iterator<Item = &'t str>) -> Vec<String> {
     texts.map(name_of).collect()
 }
@@ -201,7 +202,7 @@ pub(super) fn lineage(row: &PgRow, column: usize) -> sqlx::Result<Option<Lineage
     Ok(correlation.map(|correlation| Lineage::new(of_name(correlation), hops)))
 }
 
-/// Reads JSON from a PostgreSQL column in which the store writes only checked JSON.
+/// Reads JSON from a PostgreSQL column whose values the store validated before it wrote them.
 pub(super) fn json(column: usize, text: String) -> sqlx::Result<Json> {
     Json::from_validated_text(text).map_err(|error| unreadable(column, error))
 }

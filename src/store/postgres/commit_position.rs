@@ -18,12 +18,14 @@ pub(super) struct TransactionId {
     pub(super) uptime_id: String,
 }
 
-/// Position of a transaction's changes in the tenant's commit order.
+/// Position of a transaction's changes in the tenant's commit order: the tenant's row after the changes, and the base of their
+/// times.
 #[derive(Clone, Debug)]
 pub(super) struct CommitPosition {
     /// Tenant's row (counters and event positions) after the changes.
     pub(super) tenant: Tenant,
-    /// Base time in microseconds, to which the provisional times of the changes are added.
+    /// Base time in microseconds: the final time of a breadcrumb version is this time plus the version's number within the
+    /// transaction.
     pub(super) base: i64,
 }
 
@@ -36,7 +38,8 @@ impl CommitPosition {
         })
     }
 
-    /// Replaces the provisional times of events by their final times. Returns the position of the last event.
+    /// Sets the final time of each event, now that the transaction's position in the commit order is known. Returns the position
+    /// of the last event.
     pub(super) fn finalize_event_times(&self, events: &mut [Event]) -> u64 {
         for event in events {
             event.updated_at = self.time(event.updated_at);
@@ -44,7 +47,8 @@ impl CommitPosition {
         self.tenant.position.cast_unsigned()
     }
 
-    /// Returns the final time for a provisional time of the transaction. Other times are returned as they are.
+    /// Returns the final time for a time that is provisional until the transaction's position in the commit order is known. Other
+    /// times are returned as they are.
     fn time(&self, time: Timestamp) -> Timestamp {
         match time.as_micros() >= tenant::PROVISIONAL_TIME {
             true => Timestamp::from_micros(self.base + tenant::provisional_number(time)),
@@ -52,7 +56,8 @@ impl CommitPosition {
         }
     }
 
-    /// Replaces the provisional times of a breadcrumb version by its final times.
+    /// Sets the final creation and update time of a breadcrumb version, now that the transaction's position in the commit order
+    /// is known.
     pub(super) fn finalize_times(&self, version: &mut Arc<Breadcrumb>) {
         let (created_at, updated_at) =
             (self.time(version.created_at), self.time(version.updated_at));
@@ -71,18 +76,17 @@ pub(super) struct FinalMessage {
     pub(super) write: Statement,
     /// SQL statement that marks the first run of each changed ordering key as claimable, in the column `head`.
     pub(super) promote: Option<String>,
-    /// Breadcrumb version of one of the transaction's events. The store finds the commit by this version if the answer to the commit is
-    /// lost.
+    /// Breadcrumb version of one of the transaction's events, by which the store finds the commit if the server's answer is lost.
     pub(super) commit_marker: Option<CommitMarker>,
     pub(super) events: Vec<Event>,
 }
 
-/// A new breadcrumb version by which the position of a commit is found if the answer to the commit is lost.
+/// New breadcrumb version by which the store finds a commit and its position if the server's answer is lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommitMarker {
     pub(super) breadcrumb: BreadcrumbId,
     pub(super) version: u64,
-    /// Number of the version within the transaction, taken from its provisional time.
+    /// Number of the breadcrumb version within its transaction, taken from the version's provisional time.
     pub(super) time: i64,
 }
 
@@ -91,8 +95,7 @@ pub(super) struct ReadyToCommit {
     /// ID of the tenant of the transaction.
     pub(super) tenant: i64,
     pub(super) transaction_id: TransactionId,
-    /// Place in the tenant's commit order, and events, of each batch of changes that the transaction has already written, in the order
-    /// of the batches.
+    /// Batches of changes that the transaction has already written, in their order, each with its commit position and its events.
     pub(super) commit_positions: Vec<(CommitPosition, Vec<Event>)>,
     /// Changes of the transaction that are not written yet.
     pub(super) last: Option<FinalMessage>,
