@@ -63,7 +63,7 @@ fn json(what: impl FnOnce() -> String, json: &Json, limit: usize) -> Result<Json
         })
 }
 
-/// Returns the new breadcrumb of a write in canonical form. `index` is the index of the write, for errors.
+/// Returns the breadcrumb that a write creates, converted to canonical form. `index` is the index of the write, for errors.
 pub(super) fn new_breadcrumb(
     index: usize,
     mut new: NewBreadcrumb,

@@ -1,4 +1,4 @@
-//! Claims of runs: their limits and IDs, the leases that they grant, and their answers.
+//! Claims of runs: their limits and IDs, the leases that they grant, and their results.
 
 use super::StoreError;
 use super::lineage::{Lineage, Saved};
@@ -33,7 +33,8 @@ pub struct Lease {
     pub run: RunRef,
     /// The fencing token of the lease. It grows with every claim of the run.
     pub token: u64,
-    /// The run's epoch: the number of times that the run was redone.
+    /// The run's epoch: the number of times that the run was started anew after its end, for example by a
+    /// [redo](super::RunLedger::redo).
     pub epoch: u32,
     /// The number of consecutive leases that expired before this claim. A lost lease does not count after its owner has
     /// [reported](super::RunLedger::heartbeat) it.
@@ -41,9 +42,9 @@ pub struct Lease {
     /// A runtime fails the run after several of them, see
     /// [`RetryPolicy::crashes`](crate::executor::RetryPolicy::crashes).
     pub abandoned: u32,
-    /// If `true`, an earlier lease of this epoch expired before this claim. The owner of that lease may have executed the run
-    /// without recording the result. Unlike [`abandoned`](Self::abandoned), this field stays `true` when that owner reports the
-    /// lost lease.
+    /// If `true`, a lease of the run expired since the run was added to the ledger or was last redone. The owner of that lease
+    /// may have executed the run without recording the result. Unlike [`abandoned`](Self::abandoned), this field stays `true`
+    /// when that owner reports the lost lease.
     ///
     /// A run that may be executed at most once then fails with
     /// [`OutcomeUnknown`](super::FailureClass::OutcomeUnknown).
@@ -86,7 +87,8 @@ impl Lease {
         self
     }
 
-    /// Sets whether an earlier lease of the run's epoch expired. The owner of the expired lease may have executed the run.
+    /// Sets whether a lease of the run expired since the run was added to the ledger or was last redone. The owner of the expired
+    /// lease may have executed the run.
     #[must_use]
     pub fn may_have_executed(mut self, yes: bool) -> Self {
         self.may_have_executed = yes;
@@ -144,8 +146,8 @@ pub struct Claimed {
     pub state: Option<Saved>,
     /// If `true`, the executor itself wrote this version of the trigger. The run must end as skipped.
     pub is_own: bool,
-    /// The current version of the trigger, if the store has read it already. The run uses this version instead of reading the
-    /// trigger. A wrapper that changes the result of `get` must clear or change this field too.
+    /// The current version of the trigger breadcrumb, or `None` if the claim did not read the breadcrumb. The run uses this
+    /// version instead of reading the trigger. A wrapper that changes the result of `get` must clear or change this field too.
     pub trigger: Option<Arc<Breadcrumb>>,
 }
 
@@ -171,7 +173,8 @@ impl Claimed {
     }
 }
 
-/// Answer of [`enqueue_and_claim`](super::RunLedger::enqueue_and_claim), after the runs were added to the ledger.
+/// Result of [`enqueue_and_claim`](super::RunLedger::enqueue_and_claim) after it has added the runs to the ledger: the claimed
+/// runs, or the error of the claim.
 ///
 /// If the claim failed, the runs are still in the ledger: claim them later, and do not
 /// enqueue them again.
@@ -181,7 +184,7 @@ pub struct Enqueued {
     pub claimed: Result<Vec<Claimed>, StoreError>,
 }
 
-/// Answer of a [claim](super::RunLedger::claim) of one run: the lease, or the reason why the run cannot be executed now.
+/// Result of a [claim](super::RunLedger::claim) of one run: the lease, or the reason why the run cannot be executed now.
 ///
 /// Only [`Granted`](Self::Granted) permits the caller to execute the run. For
 /// [`Running`](Self::Running) and [`Suspended`](Self::Suspended), repeat the claim at `until` or
@@ -246,7 +249,7 @@ pub enum Claim {
         /// The IDs of all breadcrumbs that the ledger recorded as writes of the run.
         written: Vec<BreadcrumbId>,
     },
-    /// Another worker has the lease of the run, or the run waits for an earlier run with its ordering key.
+    /// Another worker has the lease of the run, or an earlier run with the same ordering key must end first.
     Running {
         /// The time when the lease of the other worker expires, unless the worker extends it. For a run that is behind another
         /// run: the time when the first run of its ordering key is due, or one lease from now if that time is unknown or past.
@@ -254,10 +257,11 @@ pub enum Claim {
     },
     /// The run is suspended until a breadcrumb that matches its wake condition is committed, or a time is reached.
     Suspended {
-        /// The time at which the suspended run wakes without a breadcrumb. `None` if the run waits without a time limit.
+        /// The time at which the suspended run wakes if no breadcrumb has woken it before. `None` if the run waits without a time
+        /// limit.
         until: Option<Timestamp>,
     },
-    /// The run ended without a response, because a later version of its trigger ran instead.
+    /// The run ended without a response, because a later version of its trigger has its own run.
     Superseded,
     /// The run is in the ledger and could start, but its executor is [paused](super::RunLedger::pause_executor).
     ///
@@ -289,7 +293,7 @@ pub struct ExecutorLimits {
 }
 
 impl ExecutorLimits {
-    /// Limits a claim of due runs to `free` runs of an executor.
+    /// Limits a claim of due runs to `free` runs of this executor, the number for which the worker has capacity.
     #[must_use]
     pub fn new(executor: impl Into<Arc<str>>, free: usize) -> Self {
         Self {

@@ -78,7 +78,8 @@ pub enum Write {
     Delete {
         /// The ID of the breadcrumb to delete.
         id: BreadcrumbId,
-        /// The author of the deletion, for a store with [`Capabilities::chosen_author`](super::Capabilities::chosen_author).
+        /// The author of the deletion. It is used only if the store lets the writer choose the author, see
+        /// [`Capabilities::chosen_author`](super::Capabilities::chosen_author).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },
@@ -219,8 +220,8 @@ impl DeadLetter {
         }
     }
 
-    /// Returns the run that a dead letter names, for [`redo`](super::RunLedger::redo). Returns `None` if the breadcrumb is not a
-    /// dead letter.
+    /// Returns the run whose failure a dead letter breadcrumb records, so that the caller can [redo](super::RunLedger::redo) the
+    /// run. Returns `None` if the breadcrumb is not a dead letter.
     ///
     /// Any program can write a breadcrumb that looks like a dead letter. Check the permissions of the requester before you redo
     /// the run.

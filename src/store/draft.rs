@@ -1,4 +1,4 @@
-//! Conversion of [`NewBreadcrumb`] to [`Breadcrumb`] without a store, for tests and seeds.
+//! Conversion of [`NewBreadcrumb`] to [`Breadcrumb`] without a store, for tests and for the initial content of a store.
 
 use crate::clock::wall_micros;
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Timestamp};

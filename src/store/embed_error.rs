@@ -30,7 +30,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbedError {
-    /// The embedder is overloaded or too slow, whichever strings it receives. A store retries after `retry_after`.
+    /// The embedder is overloaded or too slow, regardless of the strings that it receives. A store retries after `retry_after`.
     ///
     /// Use it for rate limits, timeouts and overload.
     #[error("the embedder {model:?} is unavailable or too slow; retry in {retry_after:?}")]

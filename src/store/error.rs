@@ -198,9 +198,9 @@ pub enum StoreError {
         "the key of a request for executor {executor:?} has {size} bytes; use 1 to {limit} bytes"
     )]
     InvalidKey {
-        /// The ID of the executor that the request names.
+        /// The ID of the executor in the ledger request with the invalid idempotency key.
         executor: Arc<str>,
-        /// The size of the request's idempotency key in bytes.
+        /// The size of the invalid idempotency key in bytes.
         size: usize,
         /// The maximum size of an idempotency key in bytes.
         limit: usize,
@@ -212,11 +212,11 @@ pub enum StoreError {
         "key {key:?} of executor {executor:?} belongs to a request with another breadcrumb, {id}; use another key for this one"
     )]
     KeyConflict {
-        /// The ID of the executor that both requests name.
+        /// The ID of the executor to which the conflicting idempotency key belongs.
         executor: Arc<str>,
-        /// The idempotency key of both requests.
+        /// The idempotency key that an earlier request used with another breadcrumb.
         key: Arc<str>,
-        /// The ID of the breadcrumb that the earlier request created.
+        /// The ID of the breadcrumb that the earlier request with the same idempotency key created.
         id: BreadcrumbId,
     },
     /// The wake condition of a run has neither a selector nor a time, so the run would be suspended for ever. Add a selector or a
@@ -271,7 +271,7 @@ pub enum StoreError {
         store: &'static str,
         /// The kind of the limited items, such as `open runs`.
         what: &'static str,
-        /// The maximum number of these items.
+        /// The maximum number of items, such as open runs, that the store accepts.
         limit: usize,
     },
     /// The store does not have the requested operation; check [`Capabilities`](super::Capabilities) first.
@@ -300,7 +300,8 @@ pub enum StoreError {
     },
 }
 
-/// Error for a run whose response cannot be written yet. [`WithLedger`](super::WithLedger) saved the response in the ledger.
+/// Error for a run whose response cannot be written to the store now, and will be written by a later attempt.
+/// [`WithLedger`](super::WithLedger) saved the response in the ledger.
 ///
 /// A caller does nothing: a worker claims the run again at [`at`](Self::at) and writes the
 /// response.
@@ -310,7 +311,7 @@ pub enum StoreError {
     "cannot write the response of {run} yet; the ledger saved the response, and the attempt at {at} will write it"
 )]
 pub struct SavedResponse {
-    /// The run whose response is saved.
+    /// The run whose response waits in the ledger to be written to the store.
     pub run: RunRef,
     /// The earliest time of the attempt that will write the response, by the ledger's clock.
     pub at: Timestamp,
@@ -333,8 +334,8 @@ pub struct PartialSearch {
     pub store: &'static str,
     /// The matching breadcrumbs in the part of the interval that the store read, in the order of the query.
     pub found: Vec<Arc<Breadcrumb>>,
-    /// Value of [`Query::before`](super::Query::before()) for a query for the rest of the interval. `None` if the store has read
-    /// the whole interval.
+    /// Bound for [`Query::before`](super::Query::before()) with which the next query searches the unread rest of the interval.
+    /// `None` if the store has read the whole interval.
     pub next: Option<(Timestamp, u64, BreadcrumbId)>,
     /// The update times of unreadable breadcrumbs in the part of the interval that the store read. The store cannot read these
     /// breadcrumbs now.

@@ -409,8 +409,8 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn workers(&self) -> Result<Vec<Worker>, StoreError>;
 
-    /// Saves the event position of each of these executors: the time intervals whose triggers the ledger may not contain yet. A
-    /// position is bytes that only the runtime interprets. Replaces the saved position of each of these executors.
+    /// Saves the event positions of these executors, from which a restarted runtime searches for triggers without a run in the
+    /// ledger. A position is bytes that only the runtime interprets. Replaces the saved position of each of these executors.
     ///
     /// The ledger retains the [10,000](SavedPosition::MOST) most recently saved positions of a tenant and deletes the others.
     ///
@@ -801,7 +801,7 @@ pub trait RunLedger: Send + Sync {
     ) -> Result<Vec<WrittenBy>, StoreError>;
 }
 
-/// Limits of the event [positions](RunLedger::save_positions) of executors that a ledger saves.
+/// Limits of a ledger for the saved event [positions](RunLedger::save_positions) of executors: their size and their number.
 ///
 /// The type has no values: it only carries the two constants, 1 KiB and 10,000.
 #[derive(Debug)]

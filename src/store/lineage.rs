@@ -139,8 +139,8 @@ pub struct Wake {
     pub selectors: Vec<Selector>,
     /// The time at which the suspended run wakes without a breadcrumb. `None` for no time limit.
     pub until: Option<Timestamp>,
-    /// Time after which a committed breadcrumb can wake the run, by default the time of the suspension. A time after the suspension
-    /// has no effect.
+    /// Earliest commit time of a breadcrumb that can wake the run, exclusive. Defaults to the time of the suspension. A time
+    /// after the suspension has no effect.
     pub since: Option<Timestamp>,
 }
 
@@ -220,7 +220,7 @@ impl Wake {
         self
     }
 
-    /// Lets breadcrumbs from before the suspension wake the run too, if they were committed after `time`.
+    /// Permits breadcrumbs that were committed before the suspension, but after `time`, to wake the run too.
     ///
     /// Use it for a run that waits for several answers, one after the other: the second answer may arrive while the run works on
     /// the first. The selectors must exclude the answers that the run already has, for example by request ID.

@@ -479,15 +479,15 @@ pub struct Capabilities {
     /// If `true`, [`BreadcrumbStore::vector_search`] compares the context without the fields that the breadcrumb's `llm_hints`
     /// exclude. If `false`, the search compares the whole context.
     pub embeds_hinted: bool,
-    /// If `true`, a tenant can have any name. If `false`, the name of a tenant is a UUID.
+    /// If `true`, the name of a tenant can be any string. If `false`, the name of a tenant is a UUID.
     pub named_tenants: bool,
     /// If `true`, the store itself recognises the response that an earlier attempt of a run wrote. The store needs no ledger for
     /// this. A commit for a run then carries its [end](Commit::end), whose lease the store cannot check and which the store does
     /// not record. The breadcrumbs of a response have the tags `ux:run:<run key>` and `ux:slot:<index>/<number of breadcrumbs>`.
     pub run_keys: bool,
-    /// If `true`, [`search`](BreadcrumbStore::search) reads a late page of results about as fast as the first page. The runtime then
-    /// catches up oldest first, so that runs are enqueued in the order of their triggers. If `false`, the runtime catches up
-    /// newest first.
+    /// If `true`, [`search`](BreadcrumbStore::search) reads each page of a long query result about as fast as the first page. The
+    /// runtime then catches up oldest first, so that runs are enqueued in the order of their triggers. If `false`, the runtime
+    /// catches up newest first.
     pub oldest_first: bool,
     /// If `true`, the ledger supports [requests](RunLedger::request), which create a breadcrumb at most once per idempotency
     /// key.
@@ -588,7 +588,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether a tenant of the store can have any name.
+    /// Sets whether the name of a tenant of the store can be any string, and not only a UUID.
     ///
     /// Defaults to `false`.
     #[must_use]
@@ -606,8 +606,8 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether a search reads a late page of results about as fast as the first page. If `true`, the runtime catches up
-    /// with missed breadcrumbs oldest first.
+    /// Sets whether a search reads each page of a long query result about as fast as the first page. If `true`, the runtime
+    /// catches up with missed breadcrumbs oldest first.
     ///
     /// Defaults to `false`.
     #[must_use]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PausedExecutor {
-    /// The executor ID.
+    /// The ID of the paused executor.
     pub executor: Arc<str>,
     /// The time when the executor was paused, by the store's clock.
     pub since: Timestamp,
@@ -23,7 +23,7 @@ impl PausedExecutor {
     /// A further pause is [`StoreError::Full`]. The value is 10,000.
     pub const MOST: usize = 10_000;
 
-    /// Returns the error of a store with the maximum number of paused executors.
+    /// Returns the error for pausing an executor of a tenant that already has the maximum number of paused executors.
     pub(in crate::store) fn full(store: &'static str) -> StoreError {
         StoreError::Full {
             store,
