@@ -32,7 +32,8 @@ pub(super) type Identity = (u64, u64);
 pub(super) enum TransactionFailure {
     /// SQLite failed and rolled the transaction back.
     Driver(Arc<rusqlite::Error>),
-    /// The store no longer accepts writes, because its file is lost, damaged or too new.
+    /// The SQLite store rejects writes, because it is read-only, or because its file is lost, damaged or of a newer schema
+    /// version.
     WritesRefused(Arc<SqliteError>),
 }
 
@@ -76,7 +77,8 @@ impl FileGuard {
         })
     }
 
-    /// Creates a guard for a read-only store of the SQLite file at `path`. The guard rejects all writes, and checks no files.
+    /// Creates a guard that rejects all writes to the SQLite file at `path`, for a store that is opened read-only. The guard
+    /// checks no files.
     pub(super) fn read_only(path: &Path) -> Self {
         let path = path.to_owned();
         let state = State {
@@ -89,7 +91,7 @@ impl FileGuard {
         }
     }
 
-    /// Returns a name of the SQLite file that is unique among all open databases. Returns `None` for a database in memory and for a
+    /// Returns a name that identifies the SQLite file among all open databases. Returns `None` for a database in memory and for a
     /// read-only store.
     pub(super) fn name(&self) -> Option<String> {
         let path = self.files.first()?;

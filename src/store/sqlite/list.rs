@@ -59,7 +59,8 @@ fn select_rows(
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Returns the runs of one page of a query, newest first, and one further run. Each run comes with its position.
+/// Returns the runs of one page of a query, newest first, and one more run if this page is not the last one. Each run comes with
+/// its position.
 pub(super) fn page(
     connection: &Connection,
     tenant: i64,

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-/// Number of checks of the SQLite file without a change after which the listener doubles the pause between two checks. Waking a thread
-/// costs more than the check itself, so this halves the cost of an idle process.
+/// Number of consecutive checks without a change of the SQLite file after which the pause between two checks doubles. Waking a
+/// thread costs more than the check itself, so this halves the cost of an idle process.
 const IDLE_AFTER: u32 = 50;
 
 /// Minimum time between two registrations of the socket that receives datagrams about commits of other processes. A registration can fail,
@@ -23,19 +23,22 @@ const REPAIR_AFTER: Duration = Duration::from_secs(10);
 
 /// Listener for other processes' commits to a SQLite database, which wakes this process's event subscribers.
 pub(super) struct Listener {
-    /// SQLite connection for reads only. Its `data_version` changes with every commit of another connection.
+    /// SQLite connection with which the listener detects commits of other connections. Its `data_version` changes with every
+    /// commit of another connection.
     pub(super) connection: Connection,
     pub(super) progress: Arc<Progress>,
-    /// Pause between two checks of the SQLite file. It doubles while the file does not change.
+    /// Pause between two checks of the SQLite file for new commits. It doubles after [`IDLE_AFTER`] checks without a change of
+    /// the file.
     pub(super) poll: Duration,
     /// Sockets for datagrams about commits of other processes, or `None` if the database receives none.
     pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) jobs: mpsc::WeakSender<Box<dyn Job>>,
-    /// Receiver that is notified of each new event subscription. It closes when the database is dropped.
+    /// Receiver that reports new event subscriptions, because the file is checked only while a subscriber exists. It closes when
+    /// the database is dropped.
     pub(super) subscribed: watch::Receiver<()>,
     /// SQLite's `data_version` at the last check of the file, or `None` if the check failed.
     pub(super) data_version: Option<i64>,
-    /// Number of checks of the SQLite file since the last change.
+    /// Number of consecutive checks that found no new commit in the SQLite file.
     pub(super) unchanged_checks: u32,
 }
 

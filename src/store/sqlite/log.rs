@@ -118,8 +118,8 @@ impl EventLog for SqliteEvents {
     }
 
     fn poll(&self) -> Duration {
-        /// Interval at which a subscription reads new events without a wake-up. Commits wake the subscribers, so the interval only limits
-        /// the delay if the listener's thread has ended.
+        /// Interval at which an event subscription reads new events even if no commit wakes it. Commits wake the subscribers, so
+        /// the interval only limits the delay if the listener's thread has ended.
         const REREAD: Duration = Duration::from_secs(60);
         REREAD
     }

@@ -119,7 +119,7 @@ const NAME: &str = "SqliteStore";
 pub struct SqliteStore {
     opened: Arc<OpenedStore>,
     tenant: Arc<str>,
-    /// Row ID of the tenant, once the tenant has a row. It never changes.
+    /// Row ID of the handle's tenant in the table `ux_tenants`, unset until the store finds this row. Once set, it never changes.
     tenant_id: Arc<OnceLock<i64>>,
     maintainer: Option<Arc<VectorMaintainer>>,
     id: StoreId,
@@ -164,7 +164,7 @@ impl SqliteStore {
         SqliteBuilder::new(path.into())
     }
 
-    /// Returns a handle on the same store for another tenant. A tenant needs no registration.
+    /// Returns a handle that reads and writes the data of another tenant in the same SQLite file. A tenant needs no registration.
     ///
     /// The handle shares the connections and threads of this one. The name can be any string.
     ///
@@ -422,8 +422,8 @@ impl SqliteStore {
         self.opened.write(&self.tenant, work).await
     }
 
-    /// Runs a read of the SQLite file with the tenant ID and the time of the store's clock. Returns the default value if the tenant has no
-    /// row.
+    /// Runs a read operation on the SQLite file, and passes it the tenant ID and the time of the store's clock. Returns the
+    /// default value if the tenant has no row.
     async fn read<T: Default + Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, i64, Timestamp, &dyn Fn() -> bool) -> Result<T, Fault>

@@ -1,5 +1,5 @@
-//! State of the store handles that come from one call of `open`. The state contains a database, and settings that other handles on the
-//! file do not share.
+//! State of one opened SQLite store, which is shared by all handles from the same call of `open`. The state contains a database,
+//! and settings that other handles on the file do not share.
 
 use super::builder::{Settings, SqliteLimits};
 use super::database::Database;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
-/// One opened SQLite store. Its clones, tenant handles and subscriptions refer to it.
+/// State of one opened SQLite store, shared by its clones, tenant handles and subscriptions.
 #[derive(Debug)]
 pub(super) struct OpenedStore {
     pub(super) database: Arc<Database>,
@@ -25,8 +25,9 @@ pub(super) struct OpenedStore {
     pub(super) time: Arc<StoreClock>,
     /// Background computation of missing vectors for the breadcrumbs of all tenants, or `None` without an embedder.
     pub(super) maintainers: Option<VectorMaintainers>,
-    /// Sender whose receivers close when the last store handle is dropped. The field comes after `database`, and Rust drops fields in the
-    /// order of declaration, so the handle has already released the database.
+    /// Sender whose receivers close when the last store handle is dropped, to notify callers that wait for the end of the store.
+    /// The field comes after `database`, and Rust drops fields in the order of declaration, so the handle has already released
+    /// the database.
     handles: watch::Sender<()>,
 }
 
@@ -93,7 +94,8 @@ impl OpenedStore {
     }
 }
 
-/// Deletes all stored vectors if `forget_vectors` was set, and records or checks the model of the embedder.
+/// Deletes all stored vectors if `forget_vectors` was set. Records the embedder's model if the SQLite file names none, and fails
+/// if the file names another model.
 async fn prepare_vectors(database: &Database, settings: &Settings) -> Result<(), SqliteError> {
     if settings.embeddings.is_none() && !settings.forgets_vectors {
         return Ok(());

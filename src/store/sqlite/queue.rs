@@ -72,8 +72,8 @@ pub(super) const TRANSFERRED: &str = "
     WHERE tenant = ?1 AND executor = ?2 AND reason = ?3 AND reason IS NOT NULL AND over IS NULL
     ORDER BY sequence LIMIT ?4";
 
-/// SQL query for an executor's due runs that wait for another version, and for which later runs with the same ordering key do not
-/// wait.
+/// SQL query for an executor's due runs that wait for another version of the executor, and no longer block later runs with their
+/// ordering key.
 pub(super) const OVERTAKEN: &str = concat!(
     "SELECT sequence, serial FROM ux_runs INDEXED BY ux_runs_transferred
      WHERE tenant = ?1 AND executor = ?2 AND reason <> ?3 AND reason IS NOT NULL AND over IS NULL AND due <= ?5

@@ -49,7 +49,7 @@ pub(super) struct Reader {
     registration: ReaderRegistration,
 }
 
-/// Registration of a reader thread in the queue of reads.
+/// Guard that counts a reader thread as running, and closes the queue of reads when the last reader thread drops its guard.
 struct ReaderRegistration(Arc<ReadQueue>);
 
 impl Reader {

@@ -1,4 +1,4 @@
-//! Requests for runs in SQLite, with idempotency keys so that a repeated request creates no second run.
+//! Requests that start runs, in the SQLite store, where an idempotency key ensures that a repeated request creates no second run.
 
 use super::builder::SqliteLimits;
 use super::column::{blob, id, number};
@@ -10,7 +10,8 @@ use crate::store::request::{RecordedKey, ValidRequest};
 use crate::store::{Requested, StoreError, Write};
 use rusqlite::OptionalExtension as _;
 
-/// SQL query for the tenant's oldest request keys. A column is 1 if the run of the key exists.
+/// SQL query for the tenant's idempotency keys (of requests for runs) whose last check is longest ago. A column is 1 if the run
+/// of the key exists.
 pub(super) const OLD: &str = "
     SELECT q.executor, q.request_key, EXISTS (SELECT 1 FROM ux_runs AS r WHERE r.tenant = ?1
             AND r.executor = q.executor AND r.trigger_id = q.trigger_id AND r.trigger_version = q.version)
@@ -22,15 +23,16 @@ const DELETE: &str =
 const RENEW: &str = "
     UPDATE ux_requests SET checked_at = ?4 WHERE tenant = ?1 AND executor = ?2 AND request_key = ?3";
 
-/// Maximum number of old request keys that one request checks for deletion, unless the tenant has reached its limit of keys. At the
-/// limit, a request checks up to [`ValidRequest::SWEPT_IF_FULL`] keys.
+/// Maximum number of old idempotency keys that one request for a run checks for deletion, unless the tenant has reached its limit
+/// of keys. At the limit, a request checks up to [`ValidRequest::SWEPT_IF_FULL`] keys.
 const SWEPT: usize = 64;
 
-/// The answer to a request for a run, or the error for too many request keys. The second value is `true` if further expired breadcrumbs
-/// may remain in the store. The error is part of the result, because the transaction must keep the checks of old keys.
+/// Answer to a caller that requested a run, or the error that the tenant has too many idempotency keys. The second value is
+/// `true` if further expired breadcrumbs may remain in the store. The error is part of the result, because the transaction must
+/// keep the checks of old keys.
 pub(super) type RequestOutcome = (Result<Requested, StoreError>, bool);
 
-/// Creates the breadcrumb of a request, unless an earlier request has the same key.
+/// Creates the breadcrumb that triggers a requested run, unless an earlier request has the same idempotency key.
 pub(super) fn request(
     transaction: &mut TenantTransaction<'_>,
     request: &ValidRequest,
@@ -106,8 +108,8 @@ fn insert(
     Ok(())
 }
 
-/// Deletes the tenant's old request keys whose runs no longer exist. Postpones the next check of an old key whose run exists. Checks up
-/// to `most` keys.
+/// Deletes the tenant's old idempotency keys of requests whose runs no longer exist. Postpones the next check of an old key whose
+/// run exists. Checks up to `most` keys.
 fn sweep(transaction: &mut TenantTransaction<'_>, most: usize) -> rusqlite::Result<()> {
     let tenant = transaction.tenant.id;
     let renewed_at = ValidRequest::renewed_at(transaction.now).as_micros();

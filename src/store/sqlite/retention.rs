@@ -24,7 +24,8 @@ pub(super) const RUNS: &str = "
     DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
         WHERE tenant = ?1 AND over IS NOT NULL ORDER BY over LIMIT ?2)";
 
-/// Deletes the tenant's oldest events, tombstones and ended runs if they exceed their limits by more than a batch.
+/// Deletes the tenant's oldest events, tombstones and ended runs once their number exceeds its limit by more than a sixteenth, or
+/// by more than 256.
 pub(super) fn delete_excess(transaction: &mut TenantTransaction<'_>) -> Result<(), Fault> {
     let limits = transaction.limits;
     let tenant = &transaction.tenant;

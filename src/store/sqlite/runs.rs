@@ -235,9 +235,9 @@ pub(super) fn end(
     apply(transaction, Some(stored.serial), &change)
 }
 
-/// Makes each run due that was transferred to one of `versions`, which are pairs of executor ID and version. Also makes transferred
-/// runs of these executors due if the runs left the order of their ordering key and have waited long enough. Returns the number of
-/// these runs.
+/// Makes due the runs that were transferred to one of the executor versions in `versions` (pairs of executor ID and version).
+/// Also makes transferred runs of these executors due if the runs left the order of their ordering key and have waited long
+/// enough. Returns the number of these runs.
 pub(super) fn accept_transfers(
     transaction: &mut TenantTransaction<'_>,
     versions: &[(Arc<str>, Arc<str>)],

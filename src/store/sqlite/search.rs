@@ -10,8 +10,8 @@ use rusqlite::{Connection, params_from_iter};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum number of a query's alternative tags that the SQL of a search covers. The SQL merges the index entries of these tags, or
-/// tests each candidate breadcrumb with one `IN` condition.
+/// Maximum number of a query's alternative tags that the SQL of a search can test. The SQL ignores a longer list of alternative
+/// tags. Otherwise, it merges the index entries of these tags, or tests each candidate breadcrumb with one `IN` condition.
 const MERGED: usize = 64;
 /// Maximum number of a query's required tags that the SQL tests one by one for each candidate breadcrumb.
 const TESTED: usize = 16;
@@ -82,7 +82,7 @@ struct IndexConditions<'q> {
     after: Option<Timestamp>,
 }
 
-/// SQLite index whose entries a query reads in order.
+/// SQLite index whose entries a search reads, newest first, to find the candidate breadcrumbs of a query.
 #[derive(Clone, Copy, Debug)]
 enum Driver<'q> {
     Everything,
@@ -95,7 +95,7 @@ enum Driver<'q> {
 /// with few entries, then an index whose entries are further apart in time, because any period contains fewer of them.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Newest {
-    /// Number of all entries of the index, if it is below the counting limit.
+    /// Number of all entries of the index, which is below the counting limit, so that every entry was counted.
     All(i64),
     /// Time of the oldest counted entry, if the index has at least as many entries as the counting limit.
     Since(i64),

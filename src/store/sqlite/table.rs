@@ -41,8 +41,8 @@ pub(super) fn at(
     statement.query_row([serial], read).optional()
 }
 
-/// Returns the current version of a breadcrumb or its tombstone, and the executor that wrote it. The executor is `None` for a write outside
-/// of a run.
+/// Returns the current version of a breadcrumb, or of its tombstone, and the ID of the executor that wrote this version. The
+/// executor is `None` for a write outside of a run.
 pub(super) fn writer(
     connection: &Connection,
     tenant: i64,

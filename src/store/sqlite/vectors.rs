@@ -79,7 +79,7 @@ fn stored_model(connection: &Connection) -> rusqlite::Result<Option<StoredModel>
     stored_model.optional()
 }
 
-/// Returns breadcrumbs without a vector of their current version.
+/// Returns breadcrumbs whose current version has no stored vector.
 pub(super) fn without(
     connection: &Connection,
     tenant: i64,

@@ -1,4 +1,4 @@
-//! Sending side of the datagrams that wake other processes after a transaction of the SQLite writer with events.
+//! Sender of the datagrams that wake other processes after the SQLite writer has committed events.
 
 use super::guard::TransactionFailure;
 use super::job::Job;
@@ -81,7 +81,8 @@ impl Job for UnregisterSocket {
 }
 
 impl Drop for WakeUps {
-    /// Deletes the datagram socket of a database that could not delete its registration. It would otherwise remain in the folder.
+    /// Deletes the file of the database's datagram socket, in case the socket's row in the table `ux_listeners` could not be
+    /// deleted. The file would otherwise remain in the folder.
     fn drop(&mut self) {
         if let Some(sockets) = &self.sockets {
             sockets.unlink();

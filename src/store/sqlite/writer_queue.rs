@@ -1,4 +1,5 @@
-//! Queue for the SQLite writers of several processes. The queue limits the wait of a writer while another writer commits repeatedly.
+//! Queue in which the SQLite writers of several processes wait for their turn to write to one file. The queue limits the wait of
+//! a writer while another writer commits repeatedly.
 //!
 //! A writer takes the lock *turn*, then the lock *write*, and releases *turn*. While it writes, only one other writer has the lock *turn*,
 //! so the next transaction belongs to that writer. The locks only decide the order. SQLite's own lock protects the file, also from
@@ -23,10 +24,10 @@ const NO_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct WriterQueue {
     /// Lock files of the queue of writers, or `None` if they cannot be created or locked.
     files: Option<LockFiles>,
-    /// Maximum time that the SQLite writer waits for its turn.
+    /// Maximum time for which the SQLite writer waits in the queue for its turn to write.
     wait_timeout: Duration,
-    /// Time until which the SQLite writer does not wait for its turn, because an earlier wait timed out. The process that holds the lock
-    /// may be stopped.
+    /// Time until which the SQLite writer writes without a wait in the queue, because an earlier wait timed out. The process that
+    /// holds the lock may be stopped.
     no_wait_until: Option<Instant>,
 }
 

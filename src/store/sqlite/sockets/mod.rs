@@ -33,7 +33,7 @@ const MOST_FILES: usize = 1_024;
 /// The datagram sockets of all databases on one SQLite file, and the name of this database's own socket.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    /// The SQLite file. The owner of this file must also own the folder of the sockets.
+    /// Path of the SQLite file. The owner of this file must also own the folder of the sockets.
     database: PathBuf,
     folder: PathBuf,
     own_id: Uuid,

@@ -4,11 +4,12 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 use uuid::Uuid;
 
-/// A bound datagram socket. This system has none.
+/// Placeholder type for a bound datagram socket on systems without Unix sockets, where no value of the type exists.
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum Bound {}
 
-/// Receiving side of a datagram socket. This system has none.
+/// Placeholder type for the receiving side of a datagram socket on systems without Unix sockets, where no value of the type
+/// exists.
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum Receiver {}
 
@@ -22,7 +23,8 @@ impl Receiver {
     }
 }
 
-/// Sending side of datagrams about new events. This system has none.
+/// Placeholder type for the sender of datagrams about new events on systems without Unix sockets, where no value of the type
+/// exists.
 #[derive(Debug)]
 pub(super) enum Sender {}
 
@@ -36,7 +38,7 @@ impl Sender {
     }
 }
 
-/// Folder of datagram sockets. This system has none.
+/// Placeholder type for a folder of datagram sockets on systems without Unix sockets, where no value of the type exists.
 pub(super) enum Folder {}
 
 impl Folder {
