@@ -49,9 +49,9 @@ impl std::fmt::Display for ResponseIndex {
     }
 }
 
-/// Returns the end of a run from the breadcrumbs with its [tag](run_tag), or `None` if the run has not ended or some of its
-/// breadcrumbs are missing. A dead letter takes precedence over a response: the rest of the response may have been written after
-/// the run failed.
+/// Returns the final state of a run and the IDs of its breadcrumbs, or `None` if the run has not ended or breadcrumbs are
+/// missing. `found` contains the breadcrumbs with the run's [tag](run_tag). A dead letter takes precedence over a response: the
+/// rest of the response may have been written after the run failed.
 pub(crate) fn finished_run(found: &[Arc<Breadcrumb>]) -> Option<Claim> {
     let ended = |has_failed, state| {
         let written = complete_response(found, has_failed)?;

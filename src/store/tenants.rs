@@ -11,11 +11,11 @@ pub(in crate::store) struct Tenants<T>(Mutex<TenantMap<T>>);
 #[derive(Debug)]
 struct TenantMap<T> {
     by_name: HashMap<Arc<str>, Arc<T>>,
-    /// Number of tenants at which the map next removes unused tenants.
+    /// Number of tenants in the map at which the map next removes the states of unused tenants.
     clean_at: usize,
 }
 
-/// Smallest number of tenants at which the map removes unused tenants.
+/// Minimum number of tenants in the map before the map removes the states of unused tenants.
 const CLEAN_AT: usize = 1_024;
 
 impl<T> Tenants<T> {

@@ -1,5 +1,5 @@
-//! JSON form of a [`Wake`] in a database. Selectors have the same form as in executor definitions. An unset [`Wake::since`] is
-//! omitted.
+//! JSON form of a [`Wake`] (the condition that resumes a suspended run) in the database of a store. Selectors have the same form
+//! as in executor definitions. An unset [`Wake::since`] is omitted.
 
 use crate::model::{Condition, Selector, Timestamp, parse_as};
 use crate::store::Wake;
@@ -30,8 +30,8 @@ struct StoredSelector {
 struct StoredCondition {
     path: String,
     op: String,
-    /// The comparison value in the condition of a selector, possibly JSON null. `None` if the stored condition has no `value`
-    /// field.
+    /// Comparison value in a stored condition of a selector, which can be any JSON value, also `null`. `None` if the stored
+    /// condition has no `value` field.
     #[serde(default, deserialize_with = "some_value")]
     value: Option<Value>,
 }

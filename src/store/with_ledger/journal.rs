@@ -84,7 +84,8 @@ pub(super) fn decode(lease: &Lease, state: &Json) -> Option<Response> {
     })
 }
 
-/// Returns an error if a run state looks like a saved response. A saved response is written without further checks.
+/// Returns an error if the state that a run wants to save has the field that marks saved responses. A saved response is written
+/// without further checks.
 pub(super) fn check(state: &Json) -> Result<(), StoreError> {
     match is_response(state) {
         true => Err(StoreError::Forbidden {

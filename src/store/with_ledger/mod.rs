@@ -150,12 +150,13 @@ impl<S: BreadcrumbStore, L: BreadcrumbStore> WithLedger<S, L> {
         }
     }
 
-    /// Returns the store with the breadcrumbs.
+    /// Returns the wrapped store that contains the breadcrumbs, and not the one with the run ledger.
     pub(in crate::store) fn store(&self) -> &S {
         &self.store
     }
 
-    /// Returns the breadcrumb store, the ledger store and its ledger for one call. Returns `None` if the ledger store has no ledger.
+    /// Returns references to the breadcrumb store and to the ledger store with its run ledger, or `None` if the ledger store has
+    /// no ledger.
     fn pair(&self) -> Option<StorePair<'_>> {
         let ledger = self.ledger_store.ledger()?;
         Some(StorePair {

@@ -253,8 +253,9 @@ impl StorePair<'_> {
         Ok(Claim::Granted(claimed))
     }
 
-    /// Releases the lease of a run whose response is saved. No worker can then write anything else under this lease. `counts` is
-    /// `true` after the attempt that executed the run. An error that a retry cannot fix is returned unchanged, and the lease stays.
+    /// Releases the lease of a run whose saved response could not be written to the store, so that a later attempt writes the
+    /// response. No worker can then write anything else under this lease. `counts` is `true` after the attempt that executed the
+    /// run. An error that a retry cannot fix is returned unchanged, and the lease stays.
     async fn defer(self, lease: &Lease, error: StoreError, counts: bool) -> StoreError {
         let Retry::After(pause) = error.retry() else {
             return error;
@@ -281,8 +282,8 @@ impl StorePair<'_> {
     }
 }
 
-/// Converts the [`RunEnd`] of a run to the [`RunEnd`] that the breadcrumb store receives with the run's writes. A suspended run
-/// has not ended for the breadcrumb store, because the run may repeat its writes.
+/// Converts the end of a run in the ledger to the [`RunEnd`] that the breadcrumb store receives with the run's writes. A
+/// suspended run has not ended for the breadcrumb store, because the run may repeat its writes.
 fn end_for_store(end: &RunEnd) -> RunEnd {
     match end {
         RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
