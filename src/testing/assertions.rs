@@ -129,7 +129,7 @@ struct Assertion<'a, S> {
     store: &'a S,
     executor: &'a str,
     trigger: BreadcrumbId,
-    /// The location of the test code that called the assertion, for its message.
+    /// The source location of the assertion in the test, which is part of the failure message.
     location: &'static Location<'static>,
 }
 

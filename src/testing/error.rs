@@ -52,9 +52,9 @@ pub enum TestError {
         describe_busy(runs)
     )]
     NotIdle {
-        /// The time that has passed on tokio's clock.
+        /// The time that passed on tokio's clock since the start of the wait for an idle runtime.
         clock: Duration,
-        /// The number of store calls until the limit.
+        /// The number of calls of the test store since the start of the wait for an idle runtime.
         calls: u64,
         /// The runs that are due or running, and the suspended runs that can resume because their answer is in the store. Empty if
         /// an event is not handled.

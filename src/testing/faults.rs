@@ -53,8 +53,8 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Switches {
-    /// Number of further failing calls of each store operation. A call fails before or after the call has its effect, as the [`Moment`]
-    /// says.
+    /// Remaining number of calls that will fail, for each store operation. A call fails before or after the call has its effect,
+    /// as the [`Moment`] says.
     failing: HashMap<(Operation, Moment), usize>,
     crash_at: Option<(Operation, Moment)>,
     has_crashed: bool,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// Maximum number of store calls of a test until the runtime is idle.
+/// Maximum number of calls of the test store in one wait for an idle runtime.
 const MAX_CALLS: u64 = 1_000_000;
 
 /// Number of a test store's calls, with a notification of each call. Every change of a run's state is a call.

@@ -53,7 +53,7 @@ use tokio::time::Instant;
 /// ```
 #[derive(Clone)]
 pub struct TestStore {
-    /// The memory store of the test, whose calls are counted to detect an idle runtime, and have no faults.
+    /// Wrapper of the memory store that counts the calls, to detect an idle runtime, and injects no faults.
     counted_store: Faulty<MemoryStore>,
     activity: Arc<Activity>,
     limits: Limits,
@@ -169,8 +169,8 @@ impl TestStore {
         self
     }
 
-    /// Returns a handle on the data of the test store. `faults` decides which calls through this handle fail. Build a runtime on this
-    /// handle. The executors of the runtime must use the same handle.
+    /// Returns a handle on this test store that simulates failures of store calls. `faults` decides which calls through this
+    /// handle fail. Build a runtime on this handle. The executors of the runtime must use the same handle.
     ///
     /// See [`Faults`] for an example.
     #[must_use]
