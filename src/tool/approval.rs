@@ -74,8 +74,8 @@ type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
 pub struct Approval {
     /// A Rust function that returns `true` for arguments that need an approval. The field is `None` for a rule without such a function.
     predicate: Option<Arc<Predicate>>,
-    /// Serializable conditions on the arguments of a call. The rule applies to a call only if all conditions hold and `predicate`, if
-    /// set, returns `true`.
+    /// Serializable conditions on the arguments of a tool call, which decide together with `predicate` if the approval rule
+    /// applies to the call. The rule applies to a call only if all conditions hold and `predicate`, if set, returns `true`.
     conditions: Vec<Condition>,
     by: Vec<String>,
     expires_in: Option<Duration>,

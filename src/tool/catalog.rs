@@ -60,7 +60,7 @@ impl Catalog {
     const AUTHOR: &'static str = "tool-catalog";
     /// Maximum number of attempts to write the tool catalog while other workers also write it.
     const ATTEMPTS: u32 = 20;
-    /// Pause before the next attempt while another worker creates the tool catalog.
+    /// Pause before the next attempt to write the tool catalog, used while another worker is creating the catalog.
     const RETRY_DELAY: Duration = Duration::from_millis(50);
 
     /// Creates the catalog of a tool registry, with the name `tools`.

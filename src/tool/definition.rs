@@ -37,7 +37,7 @@ pub struct ToolDefinition {
     /// It must be the name of the tool that the definition is used with, else
     /// [`ToolError::OtherTool`].
     pub name: String,
-    /// The breadcrumbs that trigger the tool, and the context of its calls.
+    /// The subscriptions of the tool: the breadcrumbs that trigger a call, and the context that a call receives.
     pub subscriptions: Subscriptions,
     /// The schemas that the tool may write besides its response.
     ///

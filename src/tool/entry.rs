@@ -1,4 +1,4 @@
-//! A registered tool whose name and schemas are valid, and the checks that every call of the tool passes.
+//! A registered tool whose name and schemas are valid, with the checks that run in every call of the tool.
 
 #[cfg(feature = "agents")]
 use super::RemoteTool;
@@ -115,8 +115,8 @@ impl Entry {
         })
     }
 
-    /// Calls the tool. Checks the input before the call and the output after the call. This is the only function that refuses a call
-    /// without a needed approval.
+    /// Calls the tool, or refuses the call if the input is invalid or a needed approval is missing. Checks the input before the
+    /// call and the output after the call. This is the only function that refuses a call without a needed approval.
     ///
     /// `time` is the timeout of the call. The caller enforces it.
     pub(super) async fn work(

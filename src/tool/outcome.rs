@@ -11,7 +11,8 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Maximum depth of a tool's output. The answer and the saved state of a run, which contain the output, nest deeper.
+/// Maximum nesting depth of the JSON output of a tool. The answer and the saved state of a run, which contain the output, nest
+/// deeper.
 pub(super) const OUTPUT_DEPTH: usize = MAX_DEPTH - 8;
 
 /// Maximum length in bytes of the error message that a tool returns.

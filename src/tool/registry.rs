@@ -245,7 +245,8 @@ impl ToolRegistry {
     }
 }
 
-/// Returns the arguments of a tool call as input, or the refusal of unreadable or too deeply nested arguments.
+/// Returns the arguments of a tool call as JSON input, or the refusal of the call if the arguments are unreadable or nest too
+/// deeply.
 fn readable_input(arguments: ToolArguments) -> Result<Json, Refusal> {
     match arguments {
         ToolArguments::Json(input) if input.size() == usize::MAX => Err(Refusal::new(

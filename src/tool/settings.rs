@@ -46,7 +46,7 @@ pub struct ToolSettings {
     /// The run of a request is retried later, except for a tool that runs [at most once](RetrySafety::AtMostOnce), whose request is
     /// answered with the error `busy`.
     pub max_concurrent: Option<NonZeroUsize>,
-    /// Decision on retries of an interrupted tool call. Defaults to [`RetrySafety::Once`].
+    /// Rule that decides if an interrupted tool call is retried. Defaults to [`RetrySafety::Once`].
     pub retry: RetrySafety,
     /// User-defined capabilities of a tool call, such as `egress` or `destructive`. See
     /// [`ToolPermissions`](super::ToolPermissions).
@@ -69,7 +69,7 @@ pub struct ToolSettings {
     /// [`ToolExecutor`](super::ToolExecutor) and a [`ToolDispatcher`](super::ToolDispatcher) also answer such a request with the error,
     /// unless [`trusting_requests`](super::ToolExecutor::trusting_requests) is set.
     pub approvals: Vec<Approval>,
-    /// If `true`, the result of the tool is the answer of the calling agent. Defaults to `false`.
+    /// If `true`, the calling agent uses the output of the tool as the agent's own answer. Defaults to `false`.
     ///
     /// An agent that calls such a tool ends with the output of the tool and does not call its model again, unless the model calls other
     /// tools in the same turn. An error does not end the run: the model receives the error as from any other tool. Requests in breadcrumbs
@@ -93,7 +93,8 @@ pub(super) enum ServedBy {
     OtherService,
 }
 
-/// Decision on retries of a tool call after a crash of its worker, a timeout or a panic. The variants are in order of strictness.
+/// Rule that decides if a tool call is retried after a crash of its worker, a timeout or a panic. The variants are in order of
+/// strictness.
 ///
 /// The decision applies to a request, which has its own run, and to a call that was in flight when the worker of an agent's run was
 /// lost. Nothing else is retried in an agent's run: after a timeout, a panic or [`retry_after`](crate::retry_after), the model receives

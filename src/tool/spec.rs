@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ToolSpec {
-    /// The tool name that a call has to use.
+    /// The name with which a model calls the tool.
     pub name: String,
     /// The description of the tool, by which a model selects it.
     pub description: String,

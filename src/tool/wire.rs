@@ -46,8 +46,8 @@ pub(crate) fn request(
     tagged(request, request_id)
 }
 
-/// Returns the answer in a tool response. Returns `None` if the response has another request ID or tool name than the request, or no final
-/// status.
+/// Returns the output or the error of a tool from the breadcrumb with the tool's response. Returns `None` if the response has
+/// another request ID or tool name than the request, or no final status.
 ///
 /// Other implementations may write fewer fields than this crate. A response without a request ID in its context is recognised by its
 /// tag. A response without a tool name is accepted. An error may be a string, an object with a `message`, or missing.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The calls of a blocking pool whose functions have not returned. Pure: the current time is an argument.
+/// Running calls of a pool for blocking tool functions: calls whose functions have not returned. Pure: the current time is an
+/// argument.
 ///
 /// The pool adds and removes permits as the methods return. The number of free permits is then the number of slots and
 /// replacements, less the number of calls.
@@ -33,10 +34,10 @@ pub(super) struct StuckCheck {
     pub(super) next: Option<Instant>,
 }
 
-/// Consequences for the blocking pool when the function of a call has returned.
+/// Result of the end of a blocking call, from which the pool updates its permits and logs a call that was stuck.
 pub(super) struct EndedCall {
-    /// If `true`, the pool removes the permit of the ended call. The permit belongs to the replacement slot of a stuck call, and the
-    /// pool no longer needs this slot.
+    /// If `true`, the pool discards the permit of the ended call, and no other call uses this permit. The permit belongs to the
+    /// replacement slot of a stuck call, and the pool no longer needs this slot.
     pub(super) surplus: bool,
     /// The name of the called tool, if the ended call was stuck.
     pub(super) was_stuck: Option<Arc<str>>,

@@ -15,8 +15,8 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl ToolRegistry {
-    /// Returns the registry with remote tools in place of the local tools that are called over breadcrumbs or, if `all` is `true`, in
-    /// place of all local tools.
+    /// Returns a copy of the registry in which remote tools replace the local tools with the setting `over_breadcrumbs`, or all
+    /// local tools if `all` is `true`.
     pub(crate) fn with_remote_tools(&self, all: bool) -> Self {
         let entries = self.entries.iter();
         let replaced = |entry: &Arc<Entry>| {

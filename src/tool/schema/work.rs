@@ -22,11 +22,11 @@ const ERROR_BYTES: usize = 512;
 /// Length in bytes of an array index in the path of a schema violation's error.
 const INDEX_BYTES: usize = 8;
 
-/// JSON Schema keywords whose schemas apply to the value itself.
+/// JSON Schema keywords whose schemas apply to the checked value itself, and not to its items or fields.
 const IN_PLACE_KEYWORDS: [&str; 7] = ["allOf", "anyOf", "else", "if", "not", "oneOf", "then"];
 /// JSON Schema keywords whose error contains the errors of all their schemas.
 const CHOICES: [&str; 2] = ["anyOf", "oneOf"];
-/// JSON Schema keywords whose schema applies to any item or field of the value.
+/// JSON Schema keywords whose schema applies to the items or fields of the checked value, and not to the value itself.
 const CHILD_KEYWORDS: [&str; 4] = [
     "additionalItems",
     "additionalProperties",
@@ -76,7 +76,8 @@ const NOT_COPIED: [&str; 9] = [
 pub(super) enum Reportable {
     All,
     First,
-    /// No error may be reported, because even the first error contains the errors of all alternatives and can be too large.
+    /// The check of a value must report no errors, because even the first error contains the errors of all alternatives and can
+    /// exceed [`MAX_ERROR_BYTES`].
     Nothing,
 }
 
@@ -115,7 +116,7 @@ impl<'v> Step<'v> {
     }
 }
 
-/// Costs of checking any value against one schema object.
+/// Upper limits for the check of any value against one schema object: compared names, reported errors, and bytes of these errors.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     /// Number of property names and values that the check of one value compares.
@@ -184,8 +185,8 @@ pub(super) fn measure(schema: &Value, value: &Value) -> Result<Reportable, Strin
     })
 }
 
-/// Returns the cost of a check against a schema object. Each keyword reports at most one error, except keywords with lists of
-/// names.
+/// Returns the maximum numbers of compared names, errors and error bytes in the check of one value against a schema object. Each
+/// keyword reports at most one error, except keywords with lists of names.
 fn cost(fields: &Map<String, Value>) -> Cost {
     let words = fields.keys().map(String::as_str);
     let mut cost = Cost {
