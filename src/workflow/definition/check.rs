@@ -1,4 +1,4 @@
-//! Checks between the parts of a workflow definition: unknown names, cycles, depth, and warnings.
+//! Checks that compare several parts of a workflow definition, and find unknown names, cycles and too deep nesting.
 
 use super::{Instruction, Workflow, cycle, variables};
 use crate::model::DefinitionPath;
@@ -327,7 +327,7 @@ pub(super) fn inner_flows(flow: &Flow) -> impl Iterator<Item = String> + use<> {
     runs(flow).into_keys()
 }
 
-/// Returns the flows that a flow runs as steps, each with the depth of its deepest step.
+/// Returns the flows that a flow runs as steps, each with the maximum nesting depth of the steps that run it.
 fn runs(flow: &Flow) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     each_step(flow, |step, depth| {

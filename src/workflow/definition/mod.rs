@@ -358,7 +358,8 @@ impl Workflow {
         names.filter(|name| !inner.contains(*name)).collect()
     }
 
-    /// Checks a value of a flow against a schema of the section `schemas`. Accepts every value if `schema` is `None`.
+    /// Checks the input or output of a flow, or the answer of a person, against a schema of the section `schemas`. Accepts every
+    /// value if `schema` is `None`.
     ///
     /// # Errors
     /// Returns a description of the mismatch.

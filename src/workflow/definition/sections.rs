@@ -1,4 +1,4 @@
-//! Models, tools and agents of a workflow definition, as types.
+//! Rust types for the models, tools and agents in a workflow definition.
 
 use crate::workflow::error::WorkflowLoadError;
 use crate::workflow::syntax::{Written, positive};

@@ -20,7 +20,7 @@ pub(super) struct Compiler<'p> {
     steps: usize,
 }
 
-/// Attempts and timeout that the definition of a step sets, if any.
+/// Retry setting and timeout in the definition of a step, each `None` if the definition does not set it.
 struct RetryAndTimeout {
     retry: Option<StepRetry>,
     timeout: Option<Duration>,
@@ -160,8 +160,8 @@ impl<'p> Compiler<'p> {
         })
     }
 
-    /// Creates the [`Work`] for the task of an agent, tool or model step. The retry and timeout of the step default to the workflow's
-    /// policies.
+    /// Compiles an agent, tool or model step to the [`Work`] that the flow's driver executes. The retry and timeout of the step
+    /// default to the workflow's policies.
     fn run(&self, task: TaskForm, retry_and_timeout: &RetryAndTimeout) -> Work {
         driver_work(
             task,
@@ -200,7 +200,8 @@ pub(super) fn steps<'v>(
     Ok(steps)
 }
 
-/// Creates the [`Work`] for the task of a `wait_for`, `ask` or `emit` step. The workflow's policies do not apply to such a step.
+/// Compiles a `wait_for`, `ask` or `emit` step to the [`Work`] that the flow's driver executes. The workflow's policies do not
+/// apply to such a step.
 fn exchange(task: TaskForm, retry_and_timeout: &RetryAndTimeout) -> Work {
     driver_work(task, StepRetry::default(), None, retry_and_timeout)
 }

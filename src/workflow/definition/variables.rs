@@ -159,8 +159,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks the steps of a branch, which has separate variables. Adds a warning for each variable of the branch that hides an outer
-    /// variable.
+    /// Checks that the steps of a branch use only known variables, including variables that exist only in this branch. Adds a
+    /// warning for each variable of the branch that hides an outer variable.
     fn branch(
         &mut self,
         block: &Block,
@@ -186,7 +186,8 @@ impl Checker<'_> {
         checked
     }
 
-    /// Calls the function `check` while expressions can use the variables in `names`. The interpreter sets these variables.
+    /// Runs `check` on expressions that can use the variables in `names` in addition to the other known variables. The
+    /// interpreter sets these variables.
     fn within(
         &mut self,
         names: &[&'static str],
