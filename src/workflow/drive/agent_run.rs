@@ -29,7 +29,7 @@ enum AgentOutcome {
     /// The agent answered. The value is the context of the agent's response breadcrumb.
     Answer(Json),
     Failed(StepOutcome),
-    /// The agent waits for breadcrumbs, but not for agents of this workflow.
+    /// The agent waits for breadcrumbs, for example for tool responses, and not for an answer of an agent of this workflow.
     Waits(Wake),
 }
 
@@ -128,7 +128,7 @@ impl Step<'_> {
         .boxed()
     }
 
-    /// Passes the answer of an agent to the store of the agents' conversations, if the run has one.
+    /// Saves the answer of an agent in the conversation store of the flow run, or does nothing if the run has no such store.
     async fn save_conversation(
         &self,
         key: &str,
@@ -178,8 +178,8 @@ impl Step<'_> {
         agent.execute(trigger, &context).await
     }
 
-    /// Saves the state of a suspended agent, and writes the agent's requests. Returns the condition that wakes the agent. A request to an
-    /// agent of this workflow is added to `agents` instead.
+    /// Saves the state of a suspended agent, and writes the breadcrumbs with which the agent requests tool calls or answers.
+    /// Returns the condition that wakes the agent. A request to an agent of this workflow is added to `agents` instead.
     ///
     /// `fed` is the called agent whose answer this agent has received. Its removal is part of the same save: an agent that fails before
     /// the save receives the answer again, and an agent ignores an answer that it has processed.
@@ -347,8 +347,8 @@ impl Step<'_> {
         Ok(AgentOutcome::Answer(output))
     }
 
-    /// Returns the idempotency key of an agent in a step. The key is the same in each attempt, because all attempts continue one
-    /// conversation.
+    /// Returns the idempotency key for the execution of an agent in a step. The key is the same in each attempt, because all
+    /// attempts continue one conversation.
     fn key_of(&self, agent: &str) -> String {
         let key = &self.ready.idempotency_key;
         match agent {
@@ -371,8 +371,7 @@ fn result_of(answer: &Json) -> StepOutcome {
     StepOutcome::success(agents::answer_value(answer))
 }
 
-/// Returns the ID of the question to a person whose answer the selectors select (the first, if several), or `None` if no selector
-/// selects such an answer.
+/// Returns the ID of the first question to a person whose answer `selectors` can match, or `None` if they match no such answer.
 fn question_in(selectors: &[Selector]) -> Option<&str> {
     let mut of_people = selectors
         .iter()

@@ -111,8 +111,8 @@ impl Drive<'_> {
         change.is_allowed(found)
     }
 
-    /// Queues the step whose tool call a person approved. Changed input gets a new digest. If the definitions have changed since the
-    /// question, the digest stays, does not match the call, and the flow asks again.
+    /// Schedules a step for execution after a person has approved its tool call. Changed input gets a new digest. If the
+    /// definitions have changed since the question, the digest stays, does not match the call, and the flow asks again.
     pub(super) fn approve(&mut self, path: &StepPath, on: &Awaited, changed: Option<Json>) {
         let tool = self.ready.get(path).and_then(|ready| tool_of(&ready.task));
         let (

@@ -42,9 +42,9 @@ pub(super) struct Drive<'d> {
     pub(super) emitter: Arc<Emitter>,
     pub(super) run: FlowRun,
     pub(super) finished: Option<Finish>,
-    /// Steps of the run in flight, including waiting steps, each with its resolved task, by step path.
+    /// The run's steps in flight, by step path, each with its resolved task. Waiting steps are in flight too.
     pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
-    /// Driver state of the run's steps in flight, which is saved with the run, by step path.
+    /// State that the driver saves for each step in flight, by step path.
     pub(super) checkpoints: BTreeMap<StepPath, StepCheckpoint>,
     /// Steps to start or to continue in this attempt at the flow run.
     pub(super) queue: VecDeque<StepPath>,

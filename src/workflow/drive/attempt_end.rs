@@ -1,4 +1,4 @@
-//! Ends an attempt at a flow run before the flow ends: after a store error, or to yield to the next attempt.
+//! Early end of an attempt at a flow run, before the flow ends: after a store error, or to yield to the next attempt.
 
 use super::Driven;
 use super::attempt::Drive;
@@ -26,8 +26,9 @@ impl Drive<'_> {
         self.early_end.reason.is_some()
     }
 
-    /// Handles a store or run error in the work of a step. After a transient error, the attempt ends once the other running steps have
-    /// ended, so that their outcomes are saved. The other steps have at most [`GRACE_PERIOD`] to end.
+    /// Handles an error of the store or of the flow run that occurs while a step runs. After a transient error, the attempt ends
+    /// once the other running steps have ended, so that their outcomes are saved. The other steps have at most [`GRACE_PERIOD`]
+    /// to end.
     ///
     /// # Errors
     /// The error itself if it is permanent.
@@ -79,8 +80,8 @@ impl Drive<'_> {
         self.handle_step_error(error)
     }
 
-    /// Ends the attempt at the flow run. Returns `None` if the state was too large or too deep to save, so that a step failed and the run
-    /// continues.
+    /// Ends the attempt at the flow run early, before the flow ends, for `reason`. Returns `None` if the state was too large or
+    /// too deep to save, so that a step failed and the run continues.
     pub(super) async fn end(&mut self, reason: EndReason) -> Result<Option<Driven>, BoxError> {
         match reason {
             EndReason::Yields { .. } => {

@@ -123,8 +123,8 @@ impl StepCheckpoint {
         values.fold(0, usize::saturating_add)
     }
 
-    /// Returns the state with which the step's next attempt starts. The step's agents retain their conversations and the results of their
-    /// calls, so that no call is repeated.
+    /// Returns the driver's state with which the next attempt at a step starts: only the attempt number and the agents remain.
+    /// The step's agents retain their conversations and the results of their calls, so that no call is repeated.
     pub(super) fn for_another_attempt(self) -> Self {
         Self {
             attempt: self.attempt,

@@ -42,13 +42,13 @@ pub struct StepEvent {
     pub path: StepPath,
     /// Number of the event among all events that this process reports of the run, counted from 1 without gaps.
     pub sequence: u64,
-    /// Kind of the event, with the data of this kind.
+    /// Kind of the event, with its data, such as the text of a model's answer or the ID of a tool call.
     ///
     /// Match on it, with an arm for kinds that later versions add.
     pub kind: StepEventKind,
 }
 
-/// Kind of a [`StepEvent`].
+/// Kind of an event of a flow run, with the data of the event.
 ///
 /// [`Flow`](Self::Flow) events repeat after a crash with the same number. The other kinds describe
 /// one attempt: a repeated model call sends its text again.
@@ -57,9 +57,10 @@ pub struct StepEvent {
 pub enum StepEventKind {
     /// Event of the flow itself: the start, end, retry, suspension or pause of a step or of the run.
     Flow {
-        /// Number of the [`FlowEvent`], the same in each process. Of two events with the same number, the later one counts.
+        /// Sequence number of the [`FlowEvent`] in the flow run. The number is the same in each process that reports the event.
+        /// Of two events with the same number, the later one counts.
         sequence: u64,
-        /// Kind of the event of the flow.
+        /// Kind of the event of the flow, such as the start or the end of a step.
         kind: FlowEventKind,
     },
     /// An agent or model step sends a request to a model.
@@ -96,7 +97,7 @@ pub enum StepEventKind {
     },
 }
 
-/// Numbers the events of a flow run and reports them to the sink.
+/// Numbers the events of a flow run and passes them to the caller's receiver of events, if there is one.
 pub(super) struct Emitter {
     run: Arc<str>,
     parent: Option<Arc<str>>,

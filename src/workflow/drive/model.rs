@@ -148,8 +148,8 @@ fn with_line(text: String, line: Option<String>) -> String {
     }
 }
 
-/// Returns the request text of a model step. The values of the variables come first, as separate data sections. The text of the definition
-/// follows, with a label in place of each value.
+/// Returns the text that a model step sends to its model as the request. The values of the variables come first, as separate data
+/// sections. The text of the definition follows, with a label in place of each value.
 fn instruction(parts: &[TextPart]) -> String {
     let (mut text, mut values) = (String::new(), Vec::new());
     let mut known = BTreeSet::new();

@@ -18,7 +18,7 @@ pub(super) struct TappedModel {
     pub(super) listener: Option<Listener>,
 }
 
-/// Reports the events of a step, or of an agent in a step, with their path.
+/// Reporter of the events of a step, or of an agent in a step, which adds the step's path to each event.
 #[derive(Clone, Debug)]
 pub(super) struct Listener {
     pub(super) emitter: Arc<Emitter>,

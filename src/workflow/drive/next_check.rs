@@ -13,13 +13,13 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// be lost.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Shortest interval between two polls of the store for a flow run. Limits the number of queries when many steps start to wait one after
-/// another.
+/// Shortest interval between two polls of the store for a flow run, which limits the number of queries when many steps start to
+/// wait one after another.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The time of a flow run's next poll of the store for answers and control orders.
 pub(super) struct NextCheck {
-    /// Time of the next poll, unless a runtime reports answers and orders to the run.
+    /// Time of the next poll, used only if no runtime notifies the run of answers and orders.
     at: Instant,
     /// Future that ends when a runtime reports an answer or an order to the run. `None` if no runtime does.
     announced: Option<BoxFuture<'static, ()>>,
@@ -44,8 +44,7 @@ impl NextCheck {
         self.announced = announced;
     }
 
-    /// Schedules the next poll for answers within the shortest interval. A step has just begun to wait, and the answer to this step may
-    /// already exist.
+    /// Schedules an early poll of the store after a step has begun to wait, because the answer to this step may already exist.
     pub(super) fn soon(&mut self) {
         self.announced = None;
         self.at = self.at.min(Instant::now() + MIN_POLL_INTERVAL);

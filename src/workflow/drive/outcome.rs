@@ -51,7 +51,7 @@ pub(super) fn of_error(answer: Answer, safety: Option<RetrySafety>) -> StepOutco
     StepOutcome::Failed { failure, retry }
 }
 
-/// Returns a code to log in place of a step's error message. The message is not logged, because it can quote a conversation.
+/// Returns the code of a step's error for log lines, which omit the message because it can quote a conversation.
 pub(super) fn code_of(error: &BoxError) -> &'static str {
     let model = || find::<ModelError>(error).map(ModelError::code);
     let store = || find::<StoreError>(error).map(StoreError::code);
@@ -136,7 +136,7 @@ pub(super) fn refused(error: BoxError) -> Result<StepOutcome, BoxError> {
     }
 }
 
-/// Returns the first error of a type among an error and its sources.
+/// Returns the first error of the type `E` in an error chain, which is the error itself and its sources.
 fn find<E: std::error::Error + 'static>(error: &BoxError) -> Option<&E> {
     let mut link: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     for _ in 0..16 {

@@ -175,7 +175,8 @@ impl Drive<'_> {
         pending: Option<Pending<'_>>,
         found: &Breadcrumb,
     ) -> Result<bool, BoxError> {
-        /// Maximum number of versions of refused answers in memory. Each poll checks further versions again.
+        /// Maximum number of breadcrumb versions that a flow run remembers as refused answers. Each poll checks further versions
+        /// again.
         const MAX_REFUSED: usize = 1_024;
         let Some(asked) = pending.map(Pending::sent_request) else {
             return Ok(true);
@@ -224,8 +225,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Returns the contents of an answering breadcrumb that a model may see. Only these enter the flow, because every value of a flow can
-    /// reach a model.
+    /// Returns the answer in a breadcrumb, restricted to the contents that a model may see. Only these contents enter the flow,
+    /// because every value of a flow can reach a model.
     async fn shown(
         &mut self,
         wait: &Wait,
@@ -337,7 +338,8 @@ impl Drive<'_> {
         self.waits().map(|(wait, _)| wait.until).chain(agents)
     }
 
-    /// Returns the condition that wakes the flow run: all its waits together.
+    /// Returns the condition that wakes the flow run: a breadcrumb for one of its waits, a control order, or the earliest due
+    /// time.
     pub(super) fn wake(&self) -> Wake {
         let control = Control::selector(self.context.trigger().id);
         let mut wake = Wake::on(control).since(self.poll_progress.since);

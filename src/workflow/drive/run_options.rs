@@ -24,7 +24,7 @@ pub struct RunOptions {
     /// Input of the flow to run. Models can see the input: an executor that takes it from a breadcrumb uses
     /// [`for_model`](crate::ExecutionContext::for_model), which applies the breadcrumb's hints.
     pub input: Json,
-    /// ID of the enclosing run. The events of the flow run contain this ID.
+    /// ID of the run that contains this flow run, or `None` if there is no such run. The events of the flow run contain this ID.
     pub parent: Option<String>,
     /// Receiver of the events of the flow run.
     pub events: Option<EventSink>,
