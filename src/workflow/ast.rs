@@ -162,13 +162,14 @@ pub(super) struct Escalation {
 
 #[derive(Clone, Debug)]
 pub(super) enum Handler {
-    /// Escalation that ends the flow, with this value as the flow's result.
+    /// Action if the condition of an escalation holds: ends the flow, with this value as the flow's result.
     Return(Expression),
-    /// Escalation that replaces the result of the step with this value.
+    /// Action if the condition of an escalation holds: replaces the step's result with this value.
     Continue(Expression),
-    /// Escalation that fails the step with this message.
+    /// Action if the condition of an escalation holds: fails the step, with this message.
     Abort(Expression),
-    /// Escalation that runs these steps. The result of the last step becomes the result of the escalated step.
+    /// Action if the condition of an escalation holds: runs these steps. The result of the last step becomes the result of the
+    /// escalated step.
     Steps(Block),
 }
 
