@@ -56,7 +56,8 @@ pub enum Driven {
     Suspended {
         /// Condition that wakes the suspended flow run.
         wake: Wake,
-        /// State that [`ExecutionContext::resumed`](crate::ExecutionContext::resumed) must return when the run continues.
+        /// State to save with the suspended flow run. When the run continues,
+        /// [`ExecutionContext::resumed`](crate::ExecutionContext::resumed) must return this state.
         state: Json,
     },
 }
@@ -90,7 +91,7 @@ impl RunOptions {
         self
     }
 
-    /// Sets the ID of the enclosing run. The events of the flow run contain this ID.
+    /// Sets the ID of the outer run within which the flow run starts. The events of the flow run contain this ID.
     #[must_use]
     pub fn parent(mut self, run: impl Into<String>) -> Self {
         self.parent = Some(run.into());

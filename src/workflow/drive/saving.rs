@@ -21,7 +21,7 @@ const EVENTS_PER_BREADCRUMB: usize = 100;
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(250);
 
 impl Drive<'_> {
-    /// Saves the state of the run for all steps that requested a save.
+    /// Saves the state of the flow run, and notifies all running steps that wait for this save.
     pub(super) async fn save_for(&mut self, first: oneshot::Sender<()>) -> Result<(), BoxError> {
         self.save_waiters.push(first);
         while let Ok(more) = self.saves.try_recv() {
@@ -82,7 +82,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Stores the new events of the run as breadcrumbs, if its options require it.
+    /// Writes the flow run's events that are not stored yet as progress breadcrumbs. Without `store_progress`, no event waits to
+    /// be stored.
     pub(super) async fn store_events(&mut self) -> Result<(), BoxError> {
         while let Some(events) = self.unstored_events.chunks(EVENTS_PER_BREADCRUMB).next() {
             let stored = events.len();
@@ -98,7 +99,7 @@ impl Drive<'_> {
         Ok(())
     }
 
-    /// Returns the suspended run with its state and the condition that wakes it.
+    /// Returns the outcome of an attempt that suspends the flow run: the saved state, and the condition that wakes the run.
     pub(super) fn suspend(&self, state: Json) -> Result<Driven, BoxError> {
         let wake = self.wake();
         // A paused run waits for a control order without a time limit.

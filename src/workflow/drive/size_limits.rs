@@ -11,12 +11,13 @@ enum SizeCheck {
     Fits(Json),
     /// The state of the run is too large: it has at least this number of bytes.
     TooLarge(usize),
-    /// This step's part of the run's state is nested too deeply.
+    /// This step's part of the flow run's state has more levels of nested lists and objects than a saved state may have.
     TooDeep(StepPath),
 }
 
 impl Drive<'_> {
-    /// Returns the run's state for the next save. If the state is too large, fails steps on purpose, and also returns `true`.
+    /// Returns the flow run's state in the form to save. If the state is too large, fails steps on purpose, and also returns
+    /// `true`.
     ///
     /// If the state is too large, the steps in flight with the largest parts fail. If the part of a step nests too deep, this step fails.
     /// The flow handles these failures, and a paused run continues until its state fits.

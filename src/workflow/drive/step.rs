@@ -1,4 +1,4 @@
-//! Executes one step of a flow run: a future that ends with an outcome or a wait.
+//! Executes one step of a flow run until the step ends or has to wait for a breadcrumb.
 
 use super::checkpoint::{Agents, Saver};
 use super::event::Emitter;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time for which a step without a timeout waits for people and events.
+/// Default maximum time for which a step of a flow waits for a person or an event.
 pub(super) const DEFAULT_WAIT_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A running step of a flow run, with the data that its work needs.
@@ -27,7 +27,7 @@ pub(super) struct Step<'d> {
     pub(super) context: &'d ExecutionContext,
     pub(super) emitter: Arc<Emitter>,
     pub(super) ready: Arc<Ready>,
-    /// If `true`, a lost worker may have done part of the step's work.
+    /// If `true`, a worker that failed may have done part of the step's work already.
     pub(super) again: bool,
     /// Digest of the tool call that a person approved for the step.
     pub(super) approved: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct Step<'d> {
     pub(super) changed: Option<Json>,
     /// Number of earlier approvals of the step's tool call.
     pub(super) approvals: u32,
-    /// Lower limit, exclusive, of the update times of breadcrumbs that can answer the step, if it is a `wait_for` step.
+    /// Time after which a breadcrumb must be updated to end the wait of the step, if it is a `wait_for` step.
     pub(super) since: Timestamp,
     /// Time at which the timeout of the step ends, if it has one.
     pub(super) until: Option<Timestamp>,
@@ -54,7 +54,7 @@ pub(super) enum StepResult {
     Ended(StepOutcome),
     /// The step waits for a breadcrumb, such as an answer or an event.
     Waits(Wait),
-    /// The agents of the step wait for the breadcrumbs that the field `wake` selects.
+    /// The agents of the step are suspended until one of the breadcrumbs or the time in `wake`.
     AgentsWait { ticket: String, wake: Wake },
 }
 
@@ -197,8 +197,8 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the fields of the question of an `ask` step. They include the people and the schema of the answer, because the service that
-    /// shows the question cannot see the definition.
+    /// Returns the JSON content of the question that an `ask` step puts to people. The content includes the people and the schema
+    /// of the answer, because the service that shows the question cannot see the definition.
     fn question(&self, question: &str, of: &[String], output: Option<&str>) -> Value {
         let mut asked = Map::from_iter([("question".to_owned(), Value::from(question))]);
         if !of.is_empty() {
@@ -254,8 +254,8 @@ impl Step<'_> {
         ends.unwrap_or(asked + DEFAULT_WAIT_TIMEOUT)
     }
 
-    /// Creates the wait of the step for breadcrumbs that are updated after `since`. The wait ends with the timeout of the step, or `timeout`
-    /// after `begins`.
+    /// Returns the step result that suspends the step until a breadcrumb is updated after `since`. The wait ends with the timeout
+    /// of the step, or `timeout` after `begins`.
     fn wait(
         &self,
         what: &str,
@@ -271,22 +271,23 @@ impl Step<'_> {
         })
     }
 
-    /// Returns the ID of a request that this attempt at the step makes. The answer to the request contains the same ID.
+    /// Returns the ID under which this attempt at the step awaits an answer. The request, if there is one, and its answer contain
+    /// this ID.
     pub(super) fn ticket(&self, what: &str) -> String {
         let (key, attempt) = (&self.ready.idempotency_key, self.ready.attempt.to_string());
         human::hash(&[key, &attempt, what])
     }
 
-    /// Writes a breadcrumb of the step, or of one of its agents, once in all attempts on all workers. `of` distinguishes the breadcrumbs
-    /// of one step.
+    /// Writes a breadcrumb of the step or of one of its agents, unless an earlier execution of the step has already written it,
+    /// perhaps on another worker. `of` distinguishes the breadcrumbs of one step.
     pub(super) async fn emit(&self, new: NewBreadcrumb, of: &str) -> Result<Timestamp, BoxError> {
         let id = human::hash(&[&self.ready.idempotency_key, "emit", of]);
         let tag = format!("step:{id}");
         self.post(new.tag(&*tag), &tag).await
     }
 
-    /// Writes a breadcrumb, unless a lost worker or an earlier attempt has written a breadcrumb with the same identifying tag. Returns the
-    /// time when it was written.
+    /// Writes a breadcrumb, unless an earlier execution of the step has written one with the same identifying tag, perhaps on
+    /// another worker. Returns the time when the breadcrumb was written.
     pub(super) async fn post(&self, new: NewBreadcrumb, tag: &str) -> Result<Timestamp, BoxError> {
         let schema = new.schema_name.clone().unwrap_or_default();
         let written = match self.may_have_begun() && !tag.is_empty() {
@@ -312,8 +313,8 @@ impl Step<'_> {
         Ok(written.created_at)
     }
 
-    /// Returns `true` if the step's breadcrumbs may already exist. A lost worker or an earlier attempt may have written them, even an
-    /// attempt that timed out.
+    /// Returns `true` if the step was started before, so that its breadcrumbs may exist. An attempt that timed out or lost its
+    /// worker may have written them.
     fn may_have_begun(&self) -> bool {
         self.again || self.ready.attempt > 1
     }

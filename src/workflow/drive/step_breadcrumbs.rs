@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of breadcrumbs per schema that are tracked for `wait_for` steps: the newest that steps wrote or received. Older
-/// breadcrumbs no longer answer a step.
+/// Maximum number of breadcrumbs of one schema that a flow run tracks for its `wait_for` steps. The newest that steps wrote or
+/// received are tracked. Older breadcrumbs no longer answer a step.
 const MOST: usize = 32;
 
 /// A breadcrumb that a step wrote or received as an answer.
@@ -17,8 +17,8 @@ const MOST: usize = 32;
 pub(super) struct StepBreadcrumb {
     /// Update time of the breadcrumb when the step wrote or received it.
     at: Timestamp,
-    /// Time when a step wrote the breadcrumb, or `None` if no step wrote it. Breadcrumbs up to this time do not answer later steps, even if
-    /// the marked breadcrumb was changed since.
+    /// Time when a step of the run wrote the breadcrumb, or `None` if steps only received the breadcrumb. Breadcrumbs up to this
+    /// time do not answer later steps, even if the marked breadcrumb was changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     own: Option<Timestamp>,
 }
@@ -37,7 +37,7 @@ impl StepBreadcrumb {
 /// Breadcrumbs of one schema that the steps of a run wrote or received. They decide which breadcrumbs can answer later `wait_for` steps.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 struct SchemaBreadcrumbs {
-    /// Lower limit, exclusive, of the update times of breadcrumbs of the schema that can answer a `wait_for` step.
+    /// Time after which a breadcrumb of the schema must be updated to end the wait of a `wait_for` step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -130,8 +130,7 @@ impl EndedBreadcrumbs {
         }
     }
 
-    /// Sets the lower limit, exclusive, of the update times of a schema's breadcrumbs that can answer `wait_for` steps, for all
-    /// steps of the run.
+    /// Sets the time after which a breadcrumb of a schema must be updated to end the wait of any `wait_for` step of the run.
     pub(super) fn begin_after(&mut self, at: Timestamp, schema: String) {
         let known = SchemaBreadcrumbs {
             since: Some(at),
@@ -140,8 +139,8 @@ impl EndedBreadcrumbs {
         self.merge(&StepPath::new(""), schema, known);
     }
 
-    /// Returns the lower limit, exclusive, of the update times of a schema's breadcrumbs (or of all breadcrumbs) that can answer
-    /// a step. Returns `None` if the earlier steps set no limit.
+    /// Returns the time after which a breadcrumb must be updated to end the wait of a `wait_for` step. `of` is the schema of the
+    /// breadcrumb, or `None` for any schema. Returns `None` if the earlier steps set no limit.
     pub(super) fn since(
         &self,
         progress: &Progress,

@@ -9,7 +9,7 @@ use crate::workflow::{Ready, StepTask};
 use std::sync::Arc;
 
 impl Drive<'_> {
-    /// Returns the lower limit, exclusive, of the update times of breadcrumbs that can answer a `wait_for` step.
+    /// Returns the time after which a breadcrumb must be updated to end the wait of a `wait_for` step.
     pub(super) fn since(&self, ready: &Ready) -> Timestamp {
         let trigger = self.context.trigger().updated_at;
         let StepTask::WaitFor { event } = &ready.task else {
@@ -20,7 +20,8 @@ impl Drive<'_> {
         since.unwrap_or(trigger)
     }
 
-    /// Returns the breadcrumbs in `found` that can answer a step. `found` contains breadcrumbs that match the step's selector.
+    /// Returns those breadcrumbs in `found` that may end the wait of a step of a flow run. `found` contains breadcrumbs that
+    /// match the step's selector.
     pub(super) fn may_answer(
         &self,
         ready: &Ready,

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 /// The wait of a step of a flow run for a breadcrumb.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Wait {
-    /// ID of the step's request, which the answer contains.
+    /// ID of the step's request. The answer breadcrumb contains the same ID.
     pub(super) ticket: String,
     /// Time at which the step's wait starts. Earlier breadcrumbs are not answers.
     pub(super) since: Timestamp,
-    /// Time at which the step's wait ends. Later breadcrumbs are not answers.
+    /// Time at which the step's wait times out. Later breadcrumbs are not answers.
     pub(super) until: Timestamp,
     pub(super) on: Awaited,
 }
@@ -40,7 +40,7 @@ pub(super) enum Awaited {
         /// The people with the right to approve the tool call.
         #[serde(default)]
         by: People,
-        /// The digest of the definitions of the workflow and the tool.
+        /// Digest that the workflow and tool definitions had when the approval was requested.
         #[serde(default)]
         definition: String,
     },
@@ -90,7 +90,7 @@ impl Wait {
         self.pending(task)?.reply(found, shown, None)
     }
 
-    /// Returns the error answer for a waiting step whose actual answer a model may not see.
+    /// Returns the error that a waiting step receives instead of an answer that models may not see.
     pub(super) fn withheld(&self, cause: Option<&ContextError>, task: &StepTask) -> Answer {
         let is_approval = matches!(self.on, Awaited::Approval { .. });
         match cause.filter(|_| !is_approval) {

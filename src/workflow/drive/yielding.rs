@@ -17,10 +17,11 @@ pub(super) const GRACE_PERIOD: Duration = Duration::from_secs(60);
 
 /// Reason why an attempt at a flow run ends before the flow does.
 pub(super) enum EndReason {
-    /// The attempt yields: the run is suspended and due at once. The suspension restarts the run's attempt count and time limit. If steps
-    /// are still running at `until`, the attempt continues.
+    /// The attempt ends early: the run is suspended, and another attempt continues it at once. The suspension restarts the run's
+    /// attempt count and time limit. If steps are still running at `until`, the attempt continues.
     Yields { until: Option<Instant> },
-    /// A step failed with a transient error of the store or run, and the run is retried. Running steps can end before `until`.
+    /// A step failed because the store or the run had a transient error. The flow run is retried. Running steps can end before
+    /// `until`.
     Fails { error: BoxError, until: Instant },
 }
 
@@ -30,7 +31,7 @@ pub(super) struct EarlyEnd {
     pub(super) has_progressed: bool,
     /// If `true`, the store has saved the state of the run in this attempt.
     pub(super) is_durable: bool,
-    /// Time limits of the attempt, or `None` if the flow runs outside of an executor's run.
+    /// Time limits of the attempt, or `None` if the attempt has no deadline, as outside of an executor's run.
     time: Option<AttemptTimes>,
     /// Reason to end the attempt, or `None` if the attempt continues. With a reason, no further step begins, and the attempt ends once no
     /// step is running.
@@ -42,10 +43,10 @@ pub(super) struct EarlyEnd {
 /// After the fourth fifth no step begins.
 struct AttemptTimes {
     fifth: Duration,
-    /// Time from which the attempt can yield to the next one.
+    /// Earliest time at which this attempt can yield to the next attempt.
     first_yield: Timestamp,
-    /// Time of the attempt's next try to yield. From this time no step begins, until the attempt yields or stops waiting for its running
-    /// steps.
+    /// Time from which the attempt begins no more steps, so that it can yield to the next attempt. Steps can begin again once the
+    /// attempt stops waiting for its running steps.
     next_yield: Timestamp,
     /// Time after which no step begins, even if the attempt cannot yield.
     last_start: Timestamp,
@@ -81,7 +82,8 @@ impl EarlyEnd {
         }
     }
 
-    /// Waits until the grace period of the running steps expires. Never returns if the attempt has no grace period.
+    /// Waits for the end of the grace period, in which running steps can still end before the attempt ends. Never returns if the
+    /// attempt has no grace period.
     pub(super) async fn grace_period(&self) {
         match &self.reason {
             Some(EndReason::Fails { until, .. } | EndReason::Yields { until: Some(until) }) => {
@@ -91,8 +93,8 @@ impl EarlyEnd {
         }
     }
 
-    /// Permits further steps of a flow run to begin if a running step takes so long that the attempt cannot yield. A fifth of the
-    /// time later, the attempt tries to yield again.
+    /// Lets further steps of a flow run begin again if the running steps did not end soon enough for the attempt to yield. A
+    /// fifth of the time later, the attempt tries to yield again.
     pub(super) fn cancel_expired_yield(&mut self, now: Timestamp) {
         if let Some(EndReason::Yields { until: Some(until) }) = &self.reason
             && Instant::now() >= *until
@@ -126,8 +128,8 @@ impl EarlyEnd {
     }
 }
 
-/// Waits for the futures of all called agents and returns their results. After a transient error, the other futures have
-/// [`GRACE_PERIOD`] to end, so that their outcomes are saved.
+/// Waits until all called agents have ended or suspended, and returns the result of each call. After a transient error, the other
+/// futures have [`GRACE_PERIOD`] to end, so that their outcomes are saved.
 ///
 /// # Errors
 /// Returns the first error.
