@@ -202,8 +202,8 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean {name:?}?"))
 }
 
-/// Returns the remedy for an unknown name in a definition: a suggestion of the closest name, or the section that lacks an entry. An entry
-/// is needed even if the services register the name.
+/// Returns advice for an unknown name in a definition: the closest defined name, or the section to which to add the name. An
+/// entry is needed even if the services register the name.
 fn or_write_it(what: &str, nearest: Option<&str>) -> String {
     const SECTIONS: [&str; 6] = ["agent", "flow", "model", "prompt", "schema", "tool"];
     match nearest {

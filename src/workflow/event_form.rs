@@ -13,7 +13,7 @@ pub(super) struct EventForm {
     expression: Expression,
     /// The compiled conditions of `wait_for` on the context of the breadcrumb, in order. A condition with variables is `None`.
     conditions: Vec<Option<Condition>>,
-    /// The selector of the awaited breadcrumb, if it has no variables.
+    /// Selector of the awaited breadcrumb, or `None` if the `wait_for` field contains variables.
     fixed: Option<Selector>,
 }
 
@@ -45,12 +45,12 @@ impl EventForm {
         &self.expression
     }
 
-    /// Returns the selector of the awaited breadcrumb, if it has no variables.
+    /// Returns the selector of the awaited breadcrumb, or `None` if the `wait_for` field contains variables.
     pub(super) fn fixed(&self) -> Option<&Selector> {
         self.fixed.as_ref()
     }
 
-    /// Returns the selector of the awaited breadcrumb, given the `wait_for` value in which all variables are replaced by their
+    /// Returns the selector of the awaited breadcrumb from a `wait_for` value whose variables are already replaced by their
     /// values.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ pub(super) enum Expression {
     Object(Vec<(String, Self)>),
 }
 
-/// Source of the values of a flow's variables, with a budget for expensive work.
+/// Access to the values of a flow's variables, with limits on JSONPath searches and regular expressions.
 pub(super) trait Variables {
     fn get(&self, name: &str) -> Option<Json>;
 
@@ -142,8 +142,8 @@ impl Expression {
         found?.as_str().map(str::to_owned)
     }
 
-    /// Returns `true` if the value of the expression is shared and not copied. A literal of the definition and the value of a whole
-    /// variable are shared.
+    /// Returns `true` if evaluating the expression returns an existing value without copying it. A literal of the definition and
+    /// the value of a whole variable are shared.
     pub(super) fn is_shared(&self) -> bool {
         match self {
             Self::Literal(_) => true,

@@ -15,18 +15,18 @@ pub(in crate::workflow) enum Test {
     Holds(Box<Comparison>),
 }
 
-/// Maximum size in bytes of the value in a condition, if the value has variables in it.
+/// Maximum size in bytes of a condition's comparison value after its variables are replaced by their values.
 const VALUE_BYTES: usize = 64 << 10;
 
 /// A compiled comparison of one variable of a flow with a value.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Comparison {
     variable: String,
-    /// Condition on the value of the variable, for a variable that exists.
+    /// Condition to evaluate on the value of the compared variable, if this variable exists.
     within: Condition,
-    /// Condition to use if the compared variable is absent. It is evaluated on an empty object.
+    /// Condition to evaluate on an empty object instead, if the compared variable is absent.
     absent: Condition,
-    /// Value with which the variable is compared, if it has variables in it.
+    /// Expression for the value to compare the variable with, or `None` if this value contains no variables.
     value: Option<Expression>,
 }
 
@@ -49,7 +49,7 @@ impl Test {
         })
     }
 
-    /// Compiles the condition in a required field of a step, escalation or condition.
+    /// Compiles the condition in a required field of a step, of an escalation, or of another condition such as `not`.
     pub(in crate::workflow) fn of_field(
         written: &Written<'_>,
         field: &str,

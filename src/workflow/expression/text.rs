@@ -103,7 +103,7 @@ pub(super) fn render(
     Ok(text)
 }
 
-/// Returns the parts of a model step's text with the values of their references.
+/// Returns the text of a model step as a list of parts: literal text, and the values of references to variables.
 pub(super) fn parts(
     parts: &[Part],
     variables: &dyn Variables,
