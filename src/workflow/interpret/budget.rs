@@ -6,20 +6,20 @@ use std::cell::Cell;
 /// Maximum number of regular expressions with variables that one flow run compiles.
 const MAX_PATTERNS: u64 = 1_000;
 
-/// Size in bytes of a built value that counts as one step of the work budget.
+/// Number of bytes of built values that cost as much of a flow's work budget as the start of one step.
 const STEP_BYTES: usize = 4 << 10;
-/// Number of JSONPath search steps that count as one step of the work budget.
+/// Number of JSONPath search steps that cost as much of a flow's work budget as the start of one step.
 const STEP_SEARCHES: usize = 1 << 12;
-/// Number of steps of the work budget that one compiled regular expression uses.
+/// Cost of compiling one regular expression in a flow's work budget, as a number of started steps.
 const PATTERN_STEPS: usize = 16;
 
 /// Work budget of one call of the flow interpreter: the number of steps that can still begin. Large values, searches and regular
 /// expressions also use up the budget.
 pub(super) struct WorkBudget {
-    /// Number of steps of the run that can still begin in the current call of the flow interpreter. A large value, a search and a
+    /// Number of flow steps that can still begin in the current call of the flow interpreter. A large value, a search and a
     /// regular expression count as several steps.
     steps: Cell<u64>,
-    /// Number of search steps that JSONPaths in the flow step that is being interpreted can still take.
+    /// Remaining number of search steps for the JSONPaths of the flow step that is being interpreted.
     searches: Cell<usize>,
     /// Number of regular expressions that the run has compiled.
     patterns: Cell<u64>,
@@ -43,7 +43,7 @@ impl WorkBudget {
         self.charge(1);
     }
 
-    /// Resets the number of search steps that JSONPaths can take, for the next step of the flow.
+    /// Restores the full number of JSONPath search steps before the next step of the flow is interpreted.
     pub(super) fn renew_searches(&self) {
         self.searches.set(MAX_SEARCH_STEPS);
     }

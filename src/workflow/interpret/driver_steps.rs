@@ -1,4 +1,4 @@
-//! Interprets the steps of a flow run that the driver executes, such as agent and tool steps.
+//! Interprets the flow steps that code outside of the interpreter executes, such as agent and tool steps.
 
 use super::path::StepPath;
 use super::progress::{Leaf, Node, Phase, Produced};

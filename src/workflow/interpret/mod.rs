@@ -60,9 +60,9 @@ use walk::Walk;
 pub struct FlowRun {
     workflow: Arc<Workflow>,
     progress: Progress,
-    /// Maximum number of steps that begin in one state transition of the run.
+    /// Maximum number of steps that begin in one call of the flow interpreter.
     stride: u64,
-    /// If `true`, further steps can begin, because the last state transition stopped at its maximum number of started steps.
+    /// If `true`, further steps can begin, because the last interpreter call reached its maximum number of started steps.
     is_incomplete: bool,
 }
 
@@ -81,7 +81,7 @@ pub enum RunError {
         /// Name of the existing flow that is closest to the requested name.
         nearest: Option<String>,
     },
-    /// A request names a flow that requests cannot start.
+    /// A workflow request names a flow that may run only as a step of other flows.
     ///
     /// Requests can start the default flow, and each flow that no other flow runs as a step.
     #[error("a request cannot start flow {name:?}; flows that requests can start: {}", entries.join(", "))]
@@ -158,7 +158,7 @@ impl FlowRun {
         Self::begin_in_strides(u64::MAX, workflow, flow, run, input)
     }
 
-    /// Begins a run like [`begin`](Self::begin), but starts at most `stride` steps per state transition.
+    /// Begins a run like [`begin`](Self::begin), but starts at most `stride` steps per call of the interpreter.
     /// [`start_more_steps`](Self::start_more_steps) starts further steps.
     pub(super) fn begin_in_strides(
         stride: u64,
@@ -230,8 +230,8 @@ impl FlowRun {
         })
     }
 
-    /// Sets the maximum number of steps that begin in one state transition of the run.
-    /// [`start_more_steps`](Self::start_more_steps) then also starts steps that could already begin when the run was saved.
+    /// Sets the maximum number of steps that begin in one call of the interpreter. [`start_more_steps`](Self::start_more_steps)
+    /// then also starts steps that could already begin when the run was saved.
     pub(super) fn in_strides(self, stride: u64) -> Self {
         Self {
             stride,
@@ -240,12 +240,12 @@ impl FlowRun {
         }
     }
 
-    /// Returns `true` if further steps can begin, because the last state transition stopped at its maximum number of started steps.
+    /// Returns `true` if further steps can begin, because the last interpreter call reached its maximum number of started steps.
     pub(super) fn has_more_steps(&self) -> bool {
         self.is_incomplete && self.progress.finished.is_none()
     }
 
-    /// Starts further steps after a state transition that stopped at the maximum number of started steps.
+    /// Starts further steps after an interpreter call that reached its maximum number of started steps.
     pub(super) fn start_more_steps(&mut self) -> Next {
         self.walk(|_| {})
     }
@@ -262,7 +262,8 @@ impl FlowRun {
         &self.workflow
     }
 
-    /// Reports the outcome of an attempt at a step. A suspended step can also end this way, for example when its wait times out.
+    /// Reports the outcome of an attempt at a step to the flow run. A suspended step can also end this way, for example when its
+    /// wait times out.
     ///
     /// A report for a step or attempt that is not in flight changes nothing and returns an [anomaly](Next::anomaly).
     #[must_use = "the driver has to carry out the returned actions"]
@@ -282,7 +283,8 @@ impl FlowRun {
         self.suspend(path, ticket)
     }
 
-    /// Reports the result of a suspended step. `ticket` identifies the result, as in the [`StepOutcome::Suspended`] of the step.
+    /// Reports the result of a suspended step to the flow run. `ticket` identifies the result, as in the
+    /// [`StepOutcome::Suspended`] of the step.
     ///
     /// An unknown ticket changes nothing and returns an [anomaly](Next::anomaly).
     ///
@@ -378,8 +380,8 @@ impl FlowRun {
         walk.next
     }
 
-    /// Returns the steps of the run that the driver has received and that have not ended. [`again`](Ready::again) is `true` in each of
-    /// them.
+    /// Returns the running steps of the flow run: the driver has received them for execution, and has not reported an outcome.
+    /// [`again`](Ready::again) is `true` in each of them.
     ///
     /// A driver calls this method after a restart. [`waiting`](Self::waiting) returns the suspended steps. The run does not change.
     ///
@@ -464,7 +466,7 @@ impl FlowRun {
     }
 }
 
-/// Returns no actions for the driver, only the reason why the flow run ignored a call of the driver.
+/// Returns the reply of a flow run to a call that it ignored: the reason, and no actions.
 fn ignored(anomaly: FlowAnomaly) -> Next {
     Next {
         anomaly: Some(anomaly),

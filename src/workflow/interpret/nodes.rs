@@ -1,4 +1,4 @@
-//! Begins, ends and cancels the steps of a flow run, with an event for each.
+//! Begins, ends and cancels the steps of a flow run, and records an event for each change.
 
 use super::path::StepPath;
 use super::progress::Node;
@@ -16,8 +16,8 @@ impl Walk<'_> {
         is_exhausted
     }
 
-    /// Starts a step of the run. If no step may start now, the walk through the run stops here. The run fails with `too_many_steps` if this
-    /// step exceeds the limit of steps.
+    /// Starts a step of the flow run, and records its start event. If no step may start now, the walk through the run stops here.
+    /// The run fails with `too_many_steps` if this step exceeds the limit of steps.
     pub(super) fn begin(&mut self, path: &StepPath, node: Option<Node>) -> Result<(), Walked> {
         if self.is_start_blocked() {
             return Err(Walked::Open);
@@ -52,7 +52,7 @@ impl Walk<'_> {
         Some(node)
     }
 
-    /// Starts a step of the run with the state `node`, unless the step has already started.
+    /// Starts a step of the flow run with `node` as its initial state, unless the step has already started.
     pub(super) fn enter(&mut self, path: &StepPath, node: Node) -> Result<(), Walked> {
         if self.progress.nodes.contains_key(path) {
             return Ok(());

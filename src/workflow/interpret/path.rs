@@ -45,7 +45,7 @@ impl StepPath {
         Self(format!("{}/{segment}", self.0).into())
     }
 
-    /// Returns the path of an iteration of this step, counted from 1.
+    /// Returns the path of this step's iteration with the given number, counted from 1.
     pub(super) fn iteration(&self, number: u64) -> Self {
         Self(format!("{}#{number}", self.0).into())
     }

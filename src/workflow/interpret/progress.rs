@@ -24,7 +24,7 @@ pub(super) type Vars = BTreeMap<String, Json>;
 /// does.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Progress {
-    /// ID of the flow run, with which the idempotency keys of its steps start.
+    /// ID of the flow run, which is the prefix of its steps' idempotency keys.
     pub(super) run: String,
     /// Hash of the definition with which the run began.
     pub(super) definition: String,
@@ -154,7 +154,7 @@ impl Progress {
         nodes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the suspended steps of the run with their tickets (IDs of the awaited results), ordered by step path.
+    /// Returns the path and the ticket (ID of the awaited result) of each suspended step of the run, ordered by path.
     ///
     /// Pass a ticket to [`FlowRun::resume`](super::FlowRun::resume) when its answer arrives.
     pub fn suspended(&self) -> impl Iterator<Item = (&StepPath, &str)> {
@@ -175,7 +175,7 @@ impl Progress {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Node {
-    /// A step that the driver executes.
+    /// A step that code outside of the interpreter executes, such as an agent or tool step.
     Leaf(Leaf),
     /// A flow, with its variables and the state of its steps.
     Flow {
@@ -217,7 +217,7 @@ pub(super) enum Node {
 #[serde(rename_all = "snake_case")]
 pub(super) enum BodyState {
     Steps(Cursor),
-    /// Positions of the ended steps in a flow that is a graph. The results of these steps are variables.
+    /// Ended steps of a flow that is a graph, as positions in the flow's list of steps. The results of these steps are variables.
     Graph(BTreeSet<usize>),
 }
 
@@ -226,7 +226,7 @@ pub(super) enum BodyState {
 pub(super) struct Cursor {
     /// Index of the current step in the sequence.
     pub(super) at: usize,
-    /// Last result of the steps in the sequence before the current step.
+    /// Most recent result that a step before the current step in the sequence had.
     pub(super) value: Produced,
 }
 
@@ -308,16 +308,18 @@ fn is_none(patterns: &u64) -> bool {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
-    /// The step is ready for the driver. With `again`, the driver may have started the step before.
+    /// The step waits until the interpreter hands it to the driver (the code that executes steps). With `again`, the driver may
+    /// have started the step before.
     Due {
         again: bool,
     },
-    /// The step was handed to the driver, which executes it.
+    /// The driver (the code that executes steps) has received the step, and has not reported an outcome.
     Doing,
     Suspended {
         ticket: String,
     },
-    /// The driver has reported this outcome of the step. The interpreter handles the outcome in the same call.
+    /// The driver (the code that executes steps) has reported this outcome of the step. The interpreter handles the outcome in
+    /// the same call.
     Told(StepOutcome),
 }
 
@@ -358,7 +360,7 @@ impl Node {
         }
     }
 
-    /// Returns `true` if the driver has the step, running or suspended.
+    /// Returns `true` if the driver (the code that executes steps) has received the step, which is now running or suspended.
     pub(super) fn is_with_driver(&self) -> bool {
         match self {
             Self::Leaf(leaf) => leaf.is_with_driver(),

@@ -4,28 +4,31 @@ use crate::workflow::ModelInput;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Actions for the driver after a call of a [`FlowRun`](super::FlowRun). The driver carries them out in the order of the fields.
+/// Actions that a method of [`FlowRun`](super::FlowRun) requests from its caller, the driver. The driver carries them out in the
+/// order of the fields.
 ///
 /// Save [`FlowRun::progress`](super::FlowRun::progress) before you carry out the actions. A run
 /// with neither ready steps nor steps in flight waits for
 /// [`FlowRun::resume`](super::FlowRun::resume), is paused, or has ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Next {
-    /// Steps in flight for the driver to stop. The driver must not report their outcomes.
+    /// Running or suspended steps that the driver, which called the flow run, has to stop. The driver must not report their
+    /// outcomes.
     ///
     /// A branch that lost in a `first` or `fail_fast` is an example.
     pub cancel: Vec<StepPath>,
-    /// Steps for the driver to execute. The driver reports each outcome with [`FlowRun::tell`](super::FlowRun::tell).
+    /// Steps that the driver, which called the flow run, has to execute. The driver reports each outcome with
+    /// [`FlowRun::tell`](super::FlowRun::tell).
     pub ready: Vec<Ready>,
-    /// Events of the run that this call caused, in order.
+    /// Events of the flow run that the method call caused, in order.
     pub events: Vec<FlowEvent>,
-    /// End of the flow run, if this call ended the run.
+    /// End of the flow run, or `None` if the method call did not end the run.
     pub finished: Option<Finish>,
     /// Reason why the [`FlowRun`](super::FlowRun) ignored the call, or `None` if the call matched the state of the run.
     pub anomaly: Option<FlowAnomaly>,
 }
 
-/// A step of a flow run for the driver to execute.
+/// A step of a flow run that the driver, the caller of the interpreter, has to execute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ready {
     /// Path of the step to execute.
@@ -35,8 +38,8 @@ pub struct Ready {
     pub idempotency_key: String,
     /// Number of the attempt at the step, counted from 1.
     pub attempt: u32,
-    /// If `true`, a lost worker may have started this attempt at the step. The driver decides whether to execute the step again, because it
-    /// knows the effects of the step.
+    /// If `true`, this attempt at the step may have started before, on a worker that failed. The driver decides whether to
+    /// execute the step again, because it knows the effects of the step.
     ///
     /// `false` in the steps of a [`Next`], and `true` in the steps of `outstanding` and `waiting`.
     pub again: bool,
@@ -44,7 +47,7 @@ pub struct Ready {
     pub after: Duration,
     /// Timeout of the attempt at the step, if the definition sets one.
     pub timeout: Option<Duration>,
-    /// Task of the step, which the driver executes.
+    /// Work that the driver has to execute for the step, such as an agent run or a tool call.
     pub task: StepTask,
 }
 
@@ -100,7 +103,7 @@ pub enum StepTask {
     },
 }
 
-/// Outcome of an attempt at a step, which the driver reports.
+/// Outcome of an attempt at a flow step, as the driver reports it to the interpreter.
 ///
 /// ```
 /// use serde_json::json;
@@ -121,14 +124,14 @@ pub enum StepOutcome {
     Failed {
         /// Code and message of the step's failure.
         failure: StepFailure,
-        /// Permission to retry the failed step.
+        /// Decision whether and when the failed step can be retried.
         retry: MayRetry,
     },
     /// The attempt at the step took longer than its timeout. The step can be retried.
     TimedOut,
     /// The result of the step comes later, through [`FlowRun::resume`](super::FlowRun::resume).
     Suspended {
-        /// ID with which the result of the suspended step is reported. Must be unique within the run.
+        /// ID to use later to report the result of the suspended step. Must be unique within the run.
         ticket: String,
     },
 }
@@ -164,7 +167,7 @@ impl StepOutcome {
     }
 }
 
-/// Permission to retry a failed step.
+/// Decision whether and when a failed step can be retried.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MayRetry {
@@ -322,14 +325,14 @@ pub enum FlowEventKind {
 pub enum FlowAnomaly {
     /// No step with this path is in flight: it has ended, was cancelled, or never began.
     NotUnderWay {
-        /// Path of the step in the driver's report.
+        /// Path of the step whose outcome was reported.
         path: StepPath,
     },
     /// The reported attempt is not the current attempt of the step.
     StaleAttempt {
-        /// Path of the step in the driver's report.
+        /// Path of the step whose outcome was reported.
         path: StepPath,
-        /// Number of the attempt in the driver's report.
+        /// Number of the attempt whose outcome was reported.
         attempt: u32,
     },
     /// No step of the run waits for the result with this ticket.

@@ -383,7 +383,7 @@ impl<'r> Walk<'r> {
         Walked::Ended(End::Broken(StepFailure::new("misfit", message)))
     }
 
-    /// Advances a step that the driver executes.
+    /// Advances a step that code outside of the interpreter executes, such as an agent or tool step.
     fn leaf(&mut self, driver_task: &'r DriverTask, path: &StepPath, scope: &Scope<'_>) -> Walked {
         match self.driven(driver_task, path, scope) {
             Ok(walked) | Err(walked) => walked,
