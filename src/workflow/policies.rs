@@ -11,19 +11,19 @@ use std::time::Duration;
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[non_exhaustive]
 pub struct Policies {
-    /// Number of attempts, and the delays between them, of steps that run an agent, a tool or a model and have no `retry`.
+    /// Retry policy of each agent, tool or model step that has no `retry`: the number of attempts, and the delays between them.
     /// Defaults to one attempt.
     #[serde(default, deserialize_with = "retry")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<Retry>"))]
     pub retry: StepRetry,
-    /// Timeout in seconds of the steps that run an agent, a tool or a model and have no `timeout_seconds`.
+    /// Timeout in seconds of each agent, tool or model step that has no `timeout_seconds`.
     #[serde(default, rename = "timeout_seconds", deserialize_with = "seconds")]
     #[cfg_attr(
         feature = "schema",
         schemars(schema_with = "super::syntax::seconds_schema")
     )]
     pub timeout: Option<Duration>,
-    /// Compaction of agents' conversations that became too long. Defaults to none.
+    /// Settings for the compaction (shortening) of agents' conversations that became too long. Defaults to none.
     pub compaction: Option<Compaction>,
     /// Names of the registered guardrails that check requests, answers and tool calls of the workflow.
     #[serde(default)]
@@ -86,14 +86,14 @@ impl From<Retry> for StepRetry {
 }
 
 impl StepRetry {
-    /// Returns the delay before the next attempt at a step after a number of attempts, without jitter.
+    /// Returns the delay, without jitter, before the next attempt at a step that already had this number of attempts.
     pub(super) fn delay(&self, attempts: u32) -> Duration {
         let doublings = attempts.saturating_sub(1).min(31);
         self.base.saturating_mul(1 << doublings).min(self.cap)
     }
 }
 
-/// Compaction of agents' conversations that became too long.
+/// Settings for the compaction (shortening) of agents' conversations that became too long.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(extend("anyOf" = [
     {"properties": {"method": {"const": "summarise"}}},

@@ -104,7 +104,7 @@ objects! {
         #[expect(dead_code, reason = "`Flow::read` has read it")]
         #[cfg_attr(feature = "schema", schemars(extend("enum" = [true, null])))]
         dag: Option<bool>,
-        /// Maximum number of steps of the graph in flight. Defaults to 8.
+        /// Maximum number of steps of the graph that are in flight at the same time. Defaults to 8.
         #[serde(default = "at_once", deserialize_with = "whole::<1, 256, _, _>")]
         #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 256)))]
         at_once: usize,

@@ -32,13 +32,13 @@ const ALIASES: [(&str, &[&str]); 4] = [
     ("on_error", &["on_failure"]),
 ];
 
-/// A value of a workflow definition with its path, and the unknown fields of the definition.
+/// A value of a workflow definition, its path, and the collector of the definition's unknown fields.
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Written<'v> {
     pub(in crate::workflow) value: &'v Value,
     pub(in crate::workflow) path: DefinitionPath,
     unknown: &'v UnknownFields,
-    /// Names of the object's fields that do not count as unknown, because they are read separately.
+    /// Names of the object's fields that other code reads, so that they do not count as unknown here.
     apart: Names,
 }
 
@@ -56,13 +56,13 @@ impl<'v> Written<'v> {
         }
     }
 
-    /// Returns the value of a field of the object, or `None` if the field is absent or null.
+    /// Returns the value of a field of this definition object, or `None` if the field is absent or null.
     pub(in crate::workflow) fn field(&self, name: &str) -> Option<Self> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
         Some(Self::new(value, self.path.field(name), self.unknown))
     }
 
-    /// Returns the items of the list in a field of the object, or an empty list if the field is absent.
+    /// Returns the items of the list in a field of this definition object, or an empty list if the field is absent or null.
     pub(in crate::workflow) fn list(&self, name: &str) -> Result<Vec<Self>, WorkflowLoadError> {
         let Some(list) = self.field(name) else {
             return Ok(Vec::new());
@@ -75,7 +75,8 @@ impl<'v> Written<'v> {
         Ok(items.collect())
     }
 
-    /// Returns a copy of the object whose fields in `apart` do not count as unknown, because they are read separately.
+    /// Returns a copy of this definition object in which the fields `apart` do not count as unknown, because other code reads
+    /// them.
     pub(super) fn apart(&self, apart: Names) -> Self {
         Self {
             apart,
@@ -83,13 +84,14 @@ impl<'v> Written<'v> {
         }
     }
 
-    /// Reads a struct from the fields of the object. An unknown field is an error if its name is similar to that of a known field. Other
-    /// unknown fields are recorded.
+    /// Reads the fields of a workflow definition object into a struct of type `T`. An unknown field is an error if its name is
+    /// similar to that of a known field. Other unknown fields are recorded.
     pub(in crate::workflow) fn read<T: DeserializeOwned>(&self) -> Result<T, WorkflowLoadError> {
         self.read_kind(None, &Vec::<&'static str>::new)
     }
 
-    /// Reads an object of a known kind, such as a tool step, into the struct of this kind. A field that only other kinds have is an error.
+    /// Reads a workflow definition object of a known kind, such as a tool step, into the struct for this kind. A field that only
+    /// other kinds have is an error.
     pub(super) fn read_kind<T: DeserializeOwned>(
         &self,
         kind: Option<&str>,
@@ -100,7 +102,8 @@ impl<'v> Written<'v> {
         Ok(read)
     }
 
-    /// Reads a struct from the fields of the object, and ignores fields that the struct does not have.
+    /// Reads the fields of a workflow definition object into a struct of type `T`, and ignores fields that the struct does not
+    /// have.
     pub(in crate::workflow) fn read_some<T: DeserializeOwned>(
         &self,
     ) -> Result<T, WorkflowLoadError> {
@@ -112,8 +115,8 @@ impl<'v> Written<'v> {
         read.map_err(|error| self.error(&error, names::<T>()))
     }
 
-    /// Reads a struct with inner structs from the fields of the object. Each inner object is checked separately first, because one read
-    /// finds null and unknown fields in one object only.
+    /// Reads a workflow definition object into a struct of type `T` that contains other structs. Each inner object is checked
+    /// separately first, because one read finds null and unknown fields in one object only.
     pub(in crate::workflow) fn read_with_parts<T: DeserializeOwned>(
         &self,
         parts: &[Part],
@@ -130,12 +133,13 @@ impl<'v> Written<'v> {
         Written::new(&value, self.path.clone(), self.unknown).read()
     }
 
-    /// Checks that a struct can be read from the fields of the object.
+    /// Checks that a workflow definition object can be read into a struct of type `T`.
     pub(in crate::workflow) fn check<T: DeserializeOwned>(&self) -> Result<(), WorkflowLoadError> {
         self.read::<T>().map(drop)
     }
 
-    /// Returns the fields of the object that belong to a struct, with their values as written in the definition.
+    /// Returns those fields of a workflow definition object that the struct `T` has, with their values as written in the
+    /// definition.
     pub(in crate::workflow) fn fields_of<T: DeserializeOwned>(&self) -> Map<String, Value> {
         let fields = self.value.as_object().into_iter().flatten();
         let fields = fields.filter(|(name, _)| names::<T>().contains(&name.as_str()));
@@ -143,8 +147,8 @@ impl<'v> Written<'v> {
         fields.collect()
     }
 
-    /// Returns the kind of an object, such as a step, from its fields. `kinds` lists the field names that determine a kind. An object with
-    /// several of them is an error.
+    /// Returns the kind of a workflow definition object, for example of a step, which the name of one of its fields determines.
+    /// `kinds` lists the field names that determine a kind. An object with several of them is an error.
     pub(super) fn kind(&self, kinds: Names) -> Result<Option<&'static str>, WorkflowLoadError> {
         let object = self.object()?;
         let present = kinds.iter().copied();
@@ -264,7 +268,7 @@ impl<'v> Written<'v> {
     }
 }
 
-/// Returns the names of the fields of a struct.
+/// Returns the names of the fields that serde reads into the struct `T`.
 pub(in crate::workflow) fn names<T: DeserializeOwned>() -> Names {
     let (object, names) = (Map::new(), Cell::<Names>::new(&[]));
     let fields = Fields {
@@ -278,7 +282,7 @@ pub(in crate::workflow) fn names<T: DeserializeOwned>() -> Names {
 /// Deserializer of one object of a workflow definition. A struct receives only its own fields, without nulls that mean absent fields.
 struct Fields<'de, 'n> {
     object: &'de Map<String, Value>,
-    /// Field names of the struct, set when serde calls `deserialize_struct`. Empty before this call.
+    /// Field names of the struct that serde reads, set when serde calls `deserialize_struct`. Empty before this call.
     names: &'n Cell<Names>,
 }
 
@@ -311,7 +315,7 @@ impl<'de> Deserializer<'de> for Fields<'de, '_> {
     }
 }
 
-/// Returns the description of a valid value, which is the end of a serde error message.
+/// Extracts the description of the expected value from the end of a serde error message.
 fn expected(message: &str) -> String {
     let expected = message.rsplit_once(", expected ");
     let expected = match expected.map_or(message, |(_, expected)| expected) {
@@ -324,7 +328,7 @@ fn expected(message: &str) -> String {
     expected.replace('`', "\"")
 }
 
-/// Returns the description of a valid value for a missing field.
+/// Returns the description of the value to write for a missing field of a workflow definition.
 fn remedy(field: &str) -> &'static str {
     match field {
         "agent" | "flow" | "model" | "tool" => "the name of an entry in the definition",

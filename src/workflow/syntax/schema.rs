@@ -164,7 +164,7 @@ pub(super) fn op(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"enum": Op::ALL.map(Op::as_str)}))
 }
 
-/// Returns the JSON Schema of the schema name of a breadcrumb, without variables.
+/// Returns the JSON Schema of a workflow definition's field `schema_name`, whose value must not contain variables.
 pub(super) fn schema_name(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "not": {"pattern": r"\$\{"}}))
 }

@@ -93,12 +93,12 @@ objects! {
         r#return: Value,
     }
 
-    /// An escalation that replaces the result of the step.
+    /// An escalation that replaces the step's result with another value if a condition holds.
     #[cfg_attr(feature = "schema", schemars(inline))]
     ContinueEscalation {
         /// Condition on the variable `result` under which the result is replaced.
         when: Nested<Condition>,
-        /// Value that replaces the result of the step.
+        /// Value that becomes the result of the step if the condition `when` holds.
         r#continue: Value,
     }
 
@@ -116,7 +116,7 @@ objects! {
     StepsEscalation {
         /// Condition on the variable `result` under which the steps run.
         when: Nested<Condition>,
-        /// The steps that handle the result.
+        /// The steps that run if the condition `when` holds.
         steps: Nested<Vec<Step>>,
     }
 
@@ -147,7 +147,7 @@ pub(in crate::workflow) enum Join {
     First,
 }
 
-/// The common fields of several kinds of steps, which the compiler reads together.
+/// Values of the fields `id`, `as` and `timeout_seconds`, which exist in several kinds of steps.
 #[derive(Debug, Deserialize)]
 pub(in crate::workflow) struct Common {
     pub(in crate::workflow) id: Option<String>,
@@ -256,7 +256,7 @@ steps! {
     composite ForEachStep {
         /// The list whose items the steps process. The steps run once for each item.
         for_each: Value,
-        /// Name of the variable that has the current item. Defaults to `item`.
+        /// Name of the variable that holds the current item of the list. Defaults to `item`.
         #[serde(default)]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::item"))]
         item: Option<String>,
@@ -295,7 +295,7 @@ steps! {
 
     /// A step that runs the first case that matches a value.
     composite MatchStep {
-        /// The value with which the cases are compared.
+        /// The value that the step tests against its cases.
         r#match: Value,
         /// The cases of the `match` step, which are tested in order. Only the first case that matches runs.
         #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64)))]

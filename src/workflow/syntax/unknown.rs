@@ -35,7 +35,7 @@ impl UnknownFields {
         }
     }
 
-    /// Returns `true` if further unknown fields are only counted, and not stored.
+    /// Returns `true` if the maximum number of unknown fields is stored, so that further unknown fields are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.fields.borrow().len() >= Self::MAX
     }

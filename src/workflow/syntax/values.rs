@@ -1,4 +1,5 @@
-//! Functions for `#[serde(deserialize_with = "..")]`. They read values of a workflow definition, and reject values that exceed limits.
+//! Functions for `#[serde(deserialize_with = "..")]` that read values of a workflow definition. They reject values that exceed
+//! limits.
 
 #[cfg(feature = "schema")]
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -12,7 +13,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// A part of an object in a workflow definition that the compiler reads separately, as a `T`.
+/// A field of a workflow definition object that the compiler reads separately, into a value of type `T`.
 #[derive(Debug, Default)]
 pub(in crate::workflow) struct Nested<T>(PhantomData<T>);
 
