@@ -21,15 +21,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Maximum delay before a turn checks again the run of its inner executor. The inner run is suspended, paused, or held
-/// by another worker.
+/// Maximum delay until a workload turn checks again whether the run of its inner executor has ended. The inner run is
+/// suspended, paused, or held by another worker.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Maximum time for which a turn waits in memory for the run of its inner executor. A run that yields to another
-/// attempt waits for less. For a longer wait, the turn is suspended too. Clocks may differ by about this much.
+/// Maximum time for which a workload turn waits in memory, without being suspended, for its inner executor's run. A run
+/// that yields to another attempt waits for less. For a longer wait, the turn is suspended too. Clocks may differ by
+/// about this much.
 const MAX_ACTIVE_WAIT: Duration = Duration::from_secs(1);
 
-/// Minimum delay before a turn continues the run of its inner executor after that run has yielded.
+/// Minimum delay before a workload turn continues its inner executor's run that yielded to another attempt.
 const MIN_DELAY: Duration = Duration::from_millis(1);
 
 /// Version number of each trigger breadcrumb that a workload run writes for its inner executor.
@@ -397,7 +398,7 @@ impl ExecutorWorkload {
     }
 }
 
-/// Returns `true` if the trigger is a user's chat message with exactly this text.
+/// Returns `true` if the trigger is a user's chat message whose text equals `text`.
 ///
 /// # Errors
 /// [`ContextError::Store`] if the store cannot read its records.

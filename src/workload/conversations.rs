@@ -20,8 +20,9 @@ use std::sync::Arc;
 /// Maximum size in bytes of one saved tool result. A session saves tool results for its later turns.
 const MAX_RESULT_BYTES: usize = 16 << 10;
 
-/// Maximum size in bytes of the saved tool calls and results of a running agent. The newest are retained. They are
-/// saved next to the provider's conversation, and a log entry has room for them with the question and the answer.
+/// Maximum size in bytes of the tool calls and results that are saved for one running agent. The newest are retained.
+/// They are saved next to the provider's conversation, and a log entry has room for them with the question and the
+/// answer.
 const MAX_TOOL_MESSAGES_BYTES: usize = 256 << 10;
 
 /// Maximum number of attempts to add the answer of an agent to its conversation. If several answers are added at the
@@ -34,8 +35,8 @@ pub(super) struct RunConversations {
     session: Conversation,
     cx: RunCx,
     assembly: Arc<Assembly>,
-    /// The path of the agent step that takes part in the session's conversation, if there is one. The messages of this
-    /// agent are the messages of the session.
+    /// Path of the agent step that takes part in the session's conversation, or `None` if no agent takes part. The
+    /// messages of this agent are the messages of the session.
     speaker: Option<StepPath>,
     /// The digest that identifies the turn in session logs.
     turn: String,
@@ -325,8 +326,8 @@ impl ProviderSession for RecordingSession {
     }
 }
 
-/// Converts a tool call ID of the run to the ID in the model's answer. The run's ID is the number of the answer, a
-/// colon and the ID in the answer.
+/// Converts the run's ID of a tool call to the ID that the model gave the call in its answer. The run's ID is the number
+/// of the answer, a colon and the ID in the answer.
 fn model_call_id(answer: Option<&ChatMessage>, id: &str) -> String {
     let calls = answer.map(ChatMessage::tool_calls).unwrap_or_default();
     let has = |id: &str| calls.iter().any(|call| call.id == id);

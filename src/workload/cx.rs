@@ -30,13 +30,13 @@ pub struct WorkloadMessage {
     /// The name of the message's author, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The name of the flow to start, if the workflow request has one.
+    /// The name of the flow to start, or `None` if no flow is requested.
     #[serde(skip)]
     pub(super) flow: Option<String>,
     /// If `true`, the progress of the run that the message starts is stored as breadcrumbs.
     #[serde(skip)]
     pub(super) stores_progress: bool,
-    /// The text that the user wrote, if the message content consists of more than this text.
+    /// The text that the user wrote, if the message content contains other data too.
     #[serde(skip)]
     pub(super) user_text: Option<String>,
 }
@@ -138,7 +138,7 @@ impl RunCx {
         &self.run
     }
 
-    /// Returns the execution context of the workload run, which has its trigger and saves its progress.
+    /// Returns the execution context of the workload run, for access to its trigger and for saving its progress.
     #[must_use]
     pub fn context(&self) -> &ExecutionContext {
         &self.context
@@ -153,8 +153,8 @@ impl RunCx {
         self.session.as_ref()
     }
 
-    /// Emits an event of a step to the stream of the run. Waits while the buffer of the stream is full. Ignores start
-    /// and end events, because the stream emits these itself.
+    /// Adds an event of a step to the event stream of the workload run. Waits while the buffer of the stream is full.
+    /// Ignores start and end events, because the stream emits these itself.
     ///
     /// # Cancel safety
     /// If the future is dropped while it waits, the event is not emitted.
@@ -184,8 +184,7 @@ impl RunCx {
         EventStream::new(self.emitter.clone(), work)
     }
 
-    /// Stores the run's tool calls and their results, to be saved in the session between the user's message and the
-    /// answer.
+    /// Stores the run's tool calls and their results for the session log, where they follow the user's message.
     pub(super) fn set_tool_messages(&self, messages: Vec<agent::ChatMessage>) {
         *self
             .tool_messages

@@ -212,7 +212,7 @@ impl fmt::Debug for FlowDefinition {
     }
 }
 
-/// A flow definition whose models, tools and guardrails were looked up, with its store.
+/// A flow definition, with the store and the models, tools and guardrails that were found for its runs.
 struct Prepared {
     definition: FlowDefinition,
     assembly: Arc<Assembly>,

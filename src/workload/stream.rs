@@ -34,7 +34,7 @@ pub struct EventStream<'w> {
     emitter: RunEmitter,
     /// The work of the workload run, or `None` once it has ended.
     work: Option<BoxFuture<'w, WorkloadEventKind>>,
-    /// If `true`, the stream lets other tasks run before it polls the run's work again.
+    /// If `true`, other tasks of the async runtime run before the event stream polls the run's work again.
     yields: bool,
 }
 

@@ -119,7 +119,7 @@ pub(super) struct TurnCancellation<'t> {
 /// The result of a turn's run, before its messages are added to the session.
 struct RunResult {
     end: WorkloadEventKind,
-    /// The messages of the run, which the session stores.
+    /// The messages of the run, to be added to the session log.
     messages: Vec<agent::ChatMessage>,
     /// The error that ended the turn's run, or `None` if the workload itself reported the end.
     cause: Option<BoxError>,

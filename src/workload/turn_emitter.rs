@@ -20,7 +20,7 @@ pub(super) struct TurnEmitter {
     parent: Option<Arc<str>>,
     sink: Sink,
     last_sequence: u64,
-    /// If `true`, an attempt of the turn has set the name of the turn's run.
+    /// If `true`, an attempt of the turn has set the name of the turn's run, so a retry of the turn emits an event.
     #[cfg(feature = "workloads")]
     is_named: bool,
     /// The running steps of the turn. The path of an outer step is a prefix of its inner steps' paths, and sorts before

@@ -168,7 +168,8 @@ impl WorkloadExecutor {
         Ok(executor)
     }
 
-    /// Replaces the trigger subscriptions of the workload executor. The forms of input and response do not change.
+    /// Sets the trigger subscriptions of the workload executor, in place of those from its constructor or definition.
+    /// The forms of input and response do not change.
     ///
     /// # Errors
     /// Returns [`WorkloadError::Invalid`] if the store does not support a trigger.

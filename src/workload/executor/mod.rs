@@ -138,9 +138,9 @@ impl WorkloadExecutor {
         self
     }
 
-    /// Replaces the lease, timeout, order and retry policy of the executor's runs. The kind and the definition stay. If
-    /// `profile` lists the schemas that runs may write, runs may write only these; otherwise the current list stays. By
-    /// default, a turn may take an hour.
+    /// Sets the lease, timeout, order and retry policy of the workload executor's runs. The kind and the definition
+    /// stay. If `profile` lists the schemas that runs may write, runs may write only these; otherwise the current list
+    /// stays. By default, a turn may take an hour.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
         let written = profile.responds_with.clone();
@@ -249,7 +249,7 @@ impl WorkloadExecutor {
         outcome
     }
 
-    /// Returns the conversation of the session that a trigger's turn belongs to.
+    /// Returns the session conversation for the turn that a trigger starts, or `None` if the turn has no session.
     async fn turn_session(
         &self,
         trigger: &Breadcrumb,

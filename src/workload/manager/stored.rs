@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Maximum number of workload definitions that are listed from a store.
 const MAX_LISTED: usize = 500;
-/// Number of workload definitions in one query of the store.
+/// Maximum number of workload definitions that one query of the store returns.
 const PAGE: usize = 50;
 
 impl WorkloadManager {

@@ -77,8 +77,7 @@ impl Conversation {
         }
     }
 
-    /// Returns `true` if this is an agent's conversation, and the session of the conversation was deleted during the
-    /// turn.
+    /// Returns `true` for an agent's conversation whose session was deleted during the turn.
     pub(super) async fn is_orphan(&self) -> Result<bool, SessionError> {
         match self.session_log_id() {
             Some(bound_log) => Ok(!self.logs().has(bound_log).await?),
@@ -108,7 +107,7 @@ impl Conversation {
         }
     }
 
-    /// Returns this agent's conversation, bound to the session log `head`.
+    /// Returns a copy of this agent's conversation that is bound to the session log with the ID `head`.
     pub(super) fn bound_to(&self, head: BreadcrumbId) -> Self {
         Self {
             bound_log: Some(head),

@@ -58,14 +58,15 @@ pub(super) struct HeadFields {
     pub(super) began: Option<BreadcrumbId>,
     /// Number of entries that were ever added to the session log.
     pub(super) entries: u64,
-    /// Number of the first session log entry that is read. Compaction has removed or summarised the earlier entries.
+    /// Number of the oldest session log entry that compaction has left in the conversation. Compaction has removed or
+    /// summarised the earlier entries.
     pub(super) since: u64,
     /// Summary of the session log entries whose number is less than `since`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) summary: Option<String>,
 }
 
-/// A session log entry with its position.
+/// A session log entry with its number in the log and the turn that added it.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct StoredEntry {
     pub(super) number: u64,

@@ -217,7 +217,7 @@ async fn question(
     Ok(terms)
 }
 
-/// Returns the contents of a turn's question without its expiry.
+/// Returns the contents of a turn's question, except for the question's expiry.
 fn question_contents(question: &Breadcrumb) -> Value {
     let mut context = (*question.context).clone();
     if let Value::Object(fields) = &mut context {

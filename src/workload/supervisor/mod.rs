@@ -203,7 +203,7 @@ pub enum SupervisorError {
 }
 
 impl SupervisorError {
-    /// Returns a delay of one second if the call can succeed later, and [`Retry::Never`] otherwise.
+    /// Returns a delay of one second if a repeated call can succeed, and [`Retry::Never`] otherwise.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         match self {
@@ -252,7 +252,7 @@ pub struct SupervisorHealth {
     pub ended: u64,
     /// Number of turns of all sessions that failed. Each turn counts once.
     pub failed: u64,
-    /// Number of further attempts of turns after a failed attempt.
+    /// Number of retries of turns after a failed attempt.
     pub restarted: u64,
     /// Number of turns of all sessions that ended as suspended.
     pub suspended: u64,

@@ -189,8 +189,8 @@ impl Shared {
         Ok(sender.subscribe())
     }
 
-    /// Decreases the supervisor's number of subscribers by one. If the subscriber's session is idle and has no other subscriber, removes
-    /// the session from memory.
+    /// Decreases the supervisor's subscriber count after a subscriber of a session is dropped. If the subscriber's
+    /// session is idle and has no other subscriber, removes the session from memory.
     pub(super) fn remove_subscriber(&self, session: &str) {
         let mut queues = self.queues();
         queues.health.subscribers = queues.health.subscribers.saturating_sub(1);

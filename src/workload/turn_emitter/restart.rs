@@ -1,4 +1,4 @@
-//! Events of turns that a supervisor starts again after a failed attempt.
+//! Events of a turn that the supervisor retries after a failed attempt.
 
 use super::{TurnEmitter, now};
 use crate::workflow::{StepFailure, StepPath};
