@@ -165,8 +165,8 @@ impl ProviderSession for ApiSession {
     }
 }
 
-/// The conversation of an agent run with its model, without the initial messages of the run's task. The type does no I/O and reads no
-/// clock.
+/// The messages that an agent run and its model exchanged after the initial messages of the run's task. The type does no I/O and
+/// reads no clock.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Conversation {
     pub(super) said: Vec<ChatMessage>,

@@ -1,4 +1,4 @@
-//! Preparation of an agent executor: the agent definition combined with the registered tools.
+//! Functions that combine an agent definition with the registered tools when an agent executor is created.
 
 use super::tool_offer::ToolOffer;
 use super::{AgentDefinition, AgentError, Provider};
@@ -6,7 +6,7 @@ use crate::error::excerpt;
 use crate::request::{agents, human};
 use crate::tool::{Tool, ToolExecutor, ToolPermissions, ToolRegistry};
 
-/// Adds the approval rules and the `returns_to_user` settings of the tools to an agent definition.
+/// Adds to an agent definition each tool's approval rules, and the names of the tools whose results are the agent's answer.
 pub(super) fn apply_tool_settings(definition: &mut AgentDefinition, tools: &ToolRegistry) {
     for name in tools.names() {
         let Some(settings) = tools.get(name).map(Tool::settings) else {

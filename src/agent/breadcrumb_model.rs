@@ -91,8 +91,9 @@ impl BreadcrumbModel {
         }
     }
 
-    /// Sets the breadcrumb with the configuration of the tool that serves the model: a `tool.config.v1` on an RCRT (Right Context Right
-    /// Time) server. Each request has the breadcrumb's ID in the input field `config_id`. Defaults to no configuration.
+    /// Sets the configuration of the tool that serves the model, as the ID of a `tool.config.v1` breadcrumb on an RCRT (Right
+    /// Context Right Time) server. Each request has the breadcrumb's ID in the input field `config_id`. Defaults to no
+    /// configuration.
     ///
     /// # Examples
     /// ```
@@ -148,7 +149,7 @@ struct State {
     conversation: Conversation,
     /// The model answer that the provider session received and has not yet returned as an event.
     answer: Option<ChatResponse>,
-    /// The number of model requests of this run that were answered with an error.
+    /// The number of this run's model requests to which the other service replied with an error.
     failures: u32,
 }
 

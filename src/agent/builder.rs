@@ -52,7 +52,8 @@ use std::sync::Arc;
 /// ```
 #[must_use = "an agent does nothing until a runtime runs it"]
 pub struct Agent {
-    /// The JSON fields of the agent definition, except `subscriptions`. Without `tools`, the definition names all tools of the builder.
+    /// The JSON fields of the agent definition other than `subscriptions`. Without `tools`, the definition names all tools of the
+    /// builder.
     fields: Map<String, Value>,
     triggers: Vec<Subscription>,
     sources: Vec<Subscription>,
@@ -269,7 +270,8 @@ impl Agent {
         self
     }
 
-    /// Sets the tools that the agent may call: the named tools of a registry. The definition lists the tools in the order of `names`.
+    /// Lets the agent call those tools of a registry whose names are in `names`. The definition lists the tools in the order of
+    /// `names`.
     #[cfg(feature = "workflows")]
     pub(crate) fn with_registered_tools(
         mut self,
@@ -351,7 +353,7 @@ impl Agent {
         self.field("temperature", temperature)
     }
 
-    /// Sets the format in which the model sees the trigger and the context. Defaults to Markdown.
+    /// Sets the text format, Markdown or XML, of the trigger and context breadcrumbs in the model's input. Defaults to Markdown.
     ///
     /// The format changes only the text that the model reads.
     ///
@@ -371,7 +373,7 @@ impl Agent {
         self.field("context_format", format.as_str())
     }
 
-    /// Sets the maximum size of the trigger and the context in the model's input.
+    /// Sets the maximum size of the trigger and context breadcrumbs in the model's input.
     ///
     /// Defaults to 100,000 estimated tokens, without a limit on bytes and items. A token counter of
     /// the budget applies to the bound agent, and is not part of the JSON definition. Earlier turns
@@ -419,8 +421,8 @@ impl Agent {
         self.field("capabilities", capabilities)
     }
 
-    /// Sets the schemas with private data, the schemas with untrusted content, and the schemas whose breadcrumbs leave the system. Defaults
-    /// to none.
+    /// Marks the schemas whose breadcrumbs contain private data, contain untrusted content, or leave the system. Defaults to
+    /// none.
     ///
     /// [`bind`](Self::bind) then logs a warning if the agent combines all three; see
     /// [`AgentExecutor::lethal_trifecta`]. With `user.message.v1` in `untrusted`, the model
@@ -755,7 +757,8 @@ impl Agent {
         self.approval_tools(vec![entry])
     }
 
-    /// Sets the approvers, by name or as `role:<name>`, for rules without approvers. Defaults to all people.
+    /// Sets the people who may approve tool calls, by name or as `role:<name>`, for approval rules that name no approvers.
+    /// Defaults to all people.
     ///
     /// A second call replaces the list. Names are compared with `created_by` of the answer.
     ///

@@ -42,8 +42,8 @@ pub struct AgentCapabilities {
     pub can_update_own: bool,
     /// If `true`, the agent may delete breadcrumbs whose current version it wrote. Defaults to `false`.
     pub can_delete_own: bool,
-    /// If `true`, the agent may write definitions of agents, tools, workflows or schemas, from which a runtime creates executors.
-    /// Defaults to `false`.
+    /// If `true`, the agent may write breadcrumbs that define agents, tools, workflows or schemas. A runtime can create executors
+    /// from these definitions. Defaults to `false`.
     ///
     /// The schemas must also be in `responds_with`. Grant this only to agents whose input you
     /// trust: a definition can name tools that the agent itself may not call.

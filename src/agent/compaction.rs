@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Maximum size in bytes of the summary that replaces old messages of a conversation.
 const SUMMARY_BYTES: usize = 64 << 10;
 
-/// Maximum sizes of the two parts of a transcript in bytes: its first messages, and its last messages. A model summarises the transcript.
-/// The first ones have the task and an earlier summary, and the last ones matter most to the next turn.
+/// Maximum sizes in bytes of the first messages and of the last messages in the transcript of a conversation that a model
+/// summarises. The first ones have the task and an earlier summary, and the last ones matter most to the next turn.
 const BEGINNING_BYTES: usize = 128 << 10;
 const END_BYTES: usize = 384 << 10;
 
@@ -35,7 +35,8 @@ pub(crate) struct Compactor {
     model: Option<Arc<dyn ChatModel>>,
     /// The last result of shortening the conversation, until the result is reported to the caller.
     unreported: Mutex<Option<CompactionResult>>,
-    /// The size of the model request in tokens when a summary of the conversation last failed.
+    /// The size in tokens of the model request for which a summary failed, or `None` if the last summary did not fail. No other
+    /// summary is requested until the request has grown.
     failed_at: Mutex<Option<u64>>,
     /// The callback that receives the token usage of each summary request.
     on_cost: Option<CostCallback>,
@@ -149,7 +150,7 @@ impl fmt::Debug for Compactor {
 /// Error of a failed request for a summary of a conversation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SummaryError {
-    /// A guardrail denied the conversation or the summary.
+    /// A guardrail denied the conversation to summarise, or the summary that the model wrote.
     #[error(transparent)]
     Denied(#[from] Denied),
     /// The model request for the summary failed.
@@ -199,7 +200,8 @@ pub(crate) fn should_shorten(at_tokens: u64, all: u64, old: u64) -> bool {
     all >= at_tokens && old >= enough.min((at_tokens / 2).max(1))
 }
 
-/// Returns the chat message with a summary, which replaces the summarised messages. A summary is data: it can repeat the result of a tool.
+/// Returns the chat message that contains a summary and replaces the summarised messages of the conversation. A summary is data:
+/// it can repeat the result of a tool.
 pub(crate) fn summary_message(summary: &str) -> ChatMessage {
     ChatMessage::data(json!({"summary": summary}))
 }
@@ -258,7 +260,8 @@ fn transcript_line(message: &ChatMessage) -> String {
     line(&Value::Object(fields.collect()).into())
 }
 
-/// Returns the name and the media type of an image or a file. The transcript for a summary contains these instead of the bytes.
+/// Returns the JSON that represents an image or a file in the transcript to summarise: name and media type, without the bytes.
+/// Returns `None` for other message parts.
 fn media_in(part: &Part) -> Option<Value> {
     match part {
         Part::Image(media) | Part::File(media) => {

@@ -227,7 +227,7 @@ pub enum AgentRunError {
     BudgetUsedUp {
         /// The budget that the run used up, one of `tokens`, `calls` or `seconds`.
         budget: &'static str,
-        /// The limit of the budget that the run used up.
+        /// The limit that the run reached, in the unit of its budget: tokens, tool calls or seconds.
         limit: u64,
     },
     /// The final answer of the agent's model does not match the output schema, is an action that is not permitted, or was rejected by a

@@ -66,9 +66,9 @@ pub struct AgentExecutor {
     pub(super) definition: AgentDefinition,
     pub(super) provider: Arc<dyn Provider>,
     pub(super) store: Arc<dyn BreadcrumbStore>,
-    /// The registry with only those tools that the agent may call.
+    /// The tool registry, reduced to the tools that the agent may call.
     pub(super) tools: ToolRegistry,
-    /// The tools, agents and outputs that the agent's model may call, by their names for the model.
+    /// The tools, other agents and additional outputs that the agent's model may call, each by a unique name.
     pub(super) tool_offer: ToolOffer,
     /// The JSON Schema of the agent's answers, or `None` for any text.
     pub(super) output: Option<Output>,
@@ -334,8 +334,8 @@ impl AgentExecutor {
         &self.definition
     }
 
-    /// Replaces the context budget of the agent definition, for example by `agent.definition().context_budget.clone().counter(..)` to count
-    /// tokens as the model does.
+    /// Replaces the limits of the agent definition on the size of the context in the model's input, for example to count tokens
+    /// as the model does. To change only the token counter, pass `agent.definition().context_budget.clone().counter(..)`.
     ///
     /// # Examples
     /// ```

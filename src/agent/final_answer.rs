@@ -157,8 +157,8 @@ impl AgentExecutor {
         })
     }
 
-    /// Returns the breadcrumb writes of a permitted action of an agent's model. If the trigger is a request, the response also contains an
-    /// answer to the requester.
+    /// Converts a permitted action of an agent's model to the response of the run, which writes the breadcrumbs. If the trigger
+    /// is a request, the response also contains an answer to the requester.
     pub(super) fn action_response(
         &self,
         trigger: &Breadcrumb,
@@ -221,8 +221,8 @@ fn with_fields(new: NewBreadcrumb, run: Value) -> NewBreadcrumb {
     new.context(context)
 }
 
-/// Returns the request tags (`request:<id>`) of a trigger. The breadcrumb that answers the trigger repeats these tags. `other_tag_count` is
-/// the number of other tags on the answer.
+/// Returns the request tags (`request:<id>`) of a trigger breadcrumb, for the breadcrumb that answers the trigger.
+/// `other_tag_count` is the number of other tags on the answer.
 pub(crate) fn request_tags(
     trigger: &Breadcrumb,
     other_tag_count: usize,

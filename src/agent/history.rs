@@ -128,7 +128,7 @@ impl AgentExecutor {
         Ok(messages)
     }
 
-    /// Returns the part of a breadcrumb that the model may see, or `None` if its hints are invalid.
+    /// Returns the part of a breadcrumb that the model may see, or `None` if the breadcrumb's `llm_hints` are invalid.
     async fn visible_context(
         &self,
         context: &ExecutionContext,
@@ -141,8 +141,8 @@ impl AgentExecutor {
         }
     }
 
-    /// Returns only those breadcrumbs whose current version the executor or outside program `by` wrote, according to the store's
-    /// records.
+    /// Filters breadcrumbs by the writer of their current version, which must be the executor or outside program `by`. The writer
+    /// comes from the store's records. Without such records, the result is empty.
     async fn retain_written_by(
         &self,
         mut breadcrumbs: Vec<Arc<Breadcrumb>>,

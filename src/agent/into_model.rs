@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// assert!(matches!(ScriptedModel::new(["Hello!"]).into_model(), AgentModel::Model(_)));
 /// ```
 pub trait IntoModel {
-    /// Returns the model of an agent, or the name of the model.
+    /// Converts the value to the model of an agent, or to the name of a registered model.
     fn into_model(self) -> AgentModel;
 }
 

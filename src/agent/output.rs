@@ -62,8 +62,9 @@ pub(super) fn extract(text: &str) -> Result<Json, String> {
     }
 }
 
-/// Decodes the escapes in the JSON value of a model's text. Escapes of control characters, quotes and backslashes remain. The value stays
-/// the same. A text without a JSON value is returned unchanged.
+/// Replaces escapes, such as `\u0073`, in the JSON value of a model's text by their characters, so that guardrails can check the
+/// characters. Escapes of control characters, quotes and backslashes remain. The value stays the same. A text without a JSON
+/// value is returned unchanged.
 pub(super) fn without_escapes(text: String) -> String {
     if !text.contains("\\u") && !text.contains("\\/") {
         return text;
@@ -142,8 +143,8 @@ fn block(inside: &str) -> Option<Json> {
     Json::from_text(content.trim()).ok()
 }
 
-/// Returns the complete JSON objects and lists in a text, at most the first two values. Values inside other brackets and parts of broken or
-/// truncated values do not count.
+/// Returns at most two complete JSON objects or lists from a text: two mean that the text is ambiguous. Values inside other
+/// brackets and parts of broken or truncated values do not count.
 fn in_prose(text: &str) -> Vec<&str> {
     const TRIES: usize = 64;
     let mut found = Vec::new();

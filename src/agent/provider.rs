@@ -87,8 +87,8 @@ use std::sync::Arc;
 /// ```
 #[async_trait]
 pub trait Provider: Send + Sync {
-    /// Returns the way in which the provider receives tool results. The provider receives all results of a model answer together, or each
-    /// result as soon as the result is available.
+    /// Returns the delivery mode of tool results: all results of a model answer together, or each result as soon as it is
+    /// available.
     fn delivery(&self) -> ResultDelivery;
 
     /// Returns `true` if the provider sends [model requests as breadcrumbs](ProviderEvent::Asks). An agent with such a provider writes
@@ -245,15 +245,15 @@ pub struct ProviderTask {
     ///
     /// The schema is lenient. The run checks the answer in any case.
     pub response_schema: Option<ResponseSchema>,
-    /// The finished tool calls of the run with their answers. A program that is started again can skip these calls. Calls that the run no
-    /// longer stores are missing. Empty with [`ResultDelivery::Batch`], because the conversation contains the calls.
+    /// The finished tool calls of the run with their results. A program that is started again can skip these calls. Calls that
+    /// the run no longer stores are missing. Empty with [`ResultDelivery::Batch`], because the conversation contains the calls.
     pub made: Vec<(MachineCall, Answer)>,
     /// The guardrails that check each model request: see [`Guardrails::input`].
     pub guardrails: Guardrails,
     /// The store from which the images and files of the messages are read. `None` unless an agent's executor created the task.
     pub(in crate::agent) media: Option<MediaSource>,
-    /// The buffer of events for the client of a chat turn. `None` if there is no such client, or if the client may not see an answer that
-    /// the model is still writing.
+    /// The buffer of progress events for the chat client whose message the run answers. `None` if there is no such client, or if
+    /// the client may not see an answer that the model is still writing.
     pub(in crate::agent) turn_events: Option<Arc<TurnEvents>>,
 }
 

@@ -110,7 +110,7 @@ fn entry_of(entry: &Value, id: CallId) -> Result<ToolRequest, (&str, String)> {
     })
 }
 
-/// Returns a malformed tool request with the text of the problem. The run's state machine refuses the request.
+/// Creates a placeholder for a malformed tool request, which the run's state machine refuses with the text `problem`.
 fn malformed(id: CallId, tool: &str, entry: &Value, problem: String) -> ToolRequest {
     let request_id = entry.get("requestId").and_then(Value::as_str);
     let request_id = request_id.filter(|id| id.len() <= MAX_ID_BYTES);

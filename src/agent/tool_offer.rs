@@ -1,4 +1,4 @@
-//! The tools, agents and outputs that an agent's model may call, by their names for the model.
+//! The tools, other agents and additional outputs that an agent's model may call, each by a unique name.
 
 use super::{AgentDefinition, AgentError, AgentRef, ToolSpec};
 use crate::machine::{Policy, Slot};

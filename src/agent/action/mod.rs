@@ -184,7 +184,7 @@ impl Draft {
     }
 }
 
-/// Reads the tags that a model sets on a breadcrumb, without empty and reserved tags.
+/// Parses the list of tags that a model sets on a breadcrumb, and omits empty and reserved tags.
 fn parse_tags(tags: Value) -> Result<Vec<String>, String> {
     let most = Breadcrumb::MAX_TAG_BYTES;
     let tags: Vec<String> = serde_json::from_value(tags)

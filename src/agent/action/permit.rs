@@ -18,8 +18,8 @@ pub(in crate::agent) enum PermittedWrite {
         version: u64,
         patch: Patch,
     },
-    /// The deletion of a breadcrumb. `version` is the version of the breadcrumb during the permission check. The deletion itself does not
-    /// check the version.
+    /// A permitted request of an agent's model to delete a breadcrumb. `version` is the version of the breadcrumb during the
+    /// permission check. The deletion itself does not check the version.
     Delete {
         id: BreadcrumbId,
         version: u64,
@@ -95,8 +95,8 @@ impl Action {
 pub(in crate::agent) struct Rules<'r> {
     pub(in crate::agent) capabilities: &'r AgentCapabilities,
     pub(in crate::agent) responds_with: &'r [String],
-    /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Protected schemas, such as definitions and
-    /// requests, and schemas with a prefix in [`CLOSED_PREFIXES`] are excluded: see [`is_open`].
+    /// If `true`, the agent may create breadcrumbs of schemas that its list `responds_with` does not contain. Protected schemas,
+    /// such as definitions and requests, and schemas with a prefix in [`CLOSED_PREFIXES`] are excluded: see [`is_open`].
     pub(in crate::agent) creates_any_schema: bool,
 }
 
@@ -147,9 +147,9 @@ impl Rules<'_> {
         }
     }
 
-    /// Returns the breadcrumb that an action updates or deletes, or an error if this agent may not write it. The agent must have
-    /// written the breadcrumb's current version, the action must name that version, and the agent must be permitted to write the
-    /// breadcrumb's schema.
+    /// Returns the breadcrumb that a model's action updates or deletes, or an error if the agent may not write this breadcrumb.
+    /// The agent must have written the breadcrumb's current version, the action must name that version, and the agent must be
+    /// permitted to write the breadcrumb's schema.
     fn check_target<'b>(
         &self,
         target: Target,
@@ -196,7 +196,8 @@ const TAG: &str = "agent:response";
 /// Prefixes of the schemas that an agent without the list `responds_with` may not create. Breadcrumbs of these schemas control other
 /// services: tools, tool configurations, tool code, and messages of users and of the system.
 const CLOSED_PREFIXES: [&str; 3] = ["tool.", "user.", "system."];
-/// The last part of an error text for a model: the schemas that an agent without the list `responds_with` may create.
+/// The end of the list of permitted schemas in an error text for a model, used if the agent's definition has no list
+/// `responds_with`.
 const OPEN_SCHEMAS: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
                     \"user.\" or \"system.\"";
 
@@ -208,7 +209,8 @@ pub(crate) fn is_open(schema: &str) -> bool {
             .any(|prefix| schema.starts_with(prefix))
 }
 
-/// Returns `true` for schemas that control agents, tools or runs: requests and responses, answers of people, dead letters, and definitions.
+/// Returns `true` if breadcrumbs of this schema control agents, tools or runs: requests, responses, answers of people, dead
+/// letters, or definitions.
 pub(crate) fn is_protected(schema: &str) -> bool {
     is_reserved_schema(schema) || is_definition_schema(schema)
 }

@@ -52,19 +52,19 @@ pub struct Approvals {
     ///
     /// A tool can have several rules. A call needs an approval if one of them applies.
     pub tools: Vec<ToolApproval>,
-    /// The people who may approve calls by rules without approvers, by name or as `role:<name>`. Defaults to everyone. A name is compared
-    /// with `created_by` of the answer.
+    /// The people who may approve tool calls, by name or as `role:<name>`, for approval rules that name no approvers. Defaults to
+    /// everyone. A name is compared with `created_by` of the answer.
     pub by: Vec<String>,
 }
 
-/// A rule of an agent about the calls of one tool.
+/// A rule of an agent definition that decides which calls of one tool need the approval of a person.
 ///
 /// One tool can have several rules. The JSON form is the tool name, or an object with `tool`,
 /// `when`, `by` and `expires_in_seconds`.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ToolApproval {
-    /// The name of the tool to whose calls the rule applies.
+    /// The name of the tool whose calls the approval rule checks.
     ///
     /// The name must be in `tools` of the definition, otherwise the agent cannot be created
     /// ([`AgentError::UnknownTool`]).
@@ -88,8 +88,8 @@ impl Approvals {
         NeededApproval::by_rules(self.rules_of(tool), &self.by, arguments)
     }
 
-    /// Returns the approval rules that apply if a person approves a tool call with changed arguments. The rules limit the
-    /// permitted approvers and the time for the change.
+    /// Returns the approval rules for an approver who changes the arguments of a tool call. The rules limit the permitted
+    /// approvers and the time for the change.
     pub(in crate::agent) fn for_changes(&self, tool: &str) -> Vec<Approval> {
         let rules = self.rules_of(tool);
         rules

@@ -156,8 +156,8 @@ type ObjectWithFields<'v> = (
     &'v Map<String, Value>,
 );
 
-/// Returns each approval rule in `approval.tools` of an agent definition, and each condition of these rules. Each element has the known
-/// fields, the path and the JSON object of one rule or condition.
+/// Returns the JSON objects of an agent definition's approval rules, and of the conditions in these rules, to check their field
+/// names. Each element has the known fields, the path and the JSON object of one rule or condition.
 fn approval_rules<'v>(
     fields: &'v Map<String, Value>,
     root: &DefinitionPath,

@@ -67,8 +67,8 @@ pub struct AgentDefinition {
     /// In a definition that a store contains, the name also selects a model of the
     /// [`Services`](crate::Services).
     pub model: Option<String>,
-    /// The breadcrumb with the configuration of the tool that serves the agent's model, or `None`. Read only by the [rules of RCRT
-    /// servers](DefinitionOptions::rcrt).
+    /// The ID of the `tool.config.v1` breadcrumb that configures the tool which serves the agent's model, or `None` for no
+    /// configuration. Read only by the [rules of RCRT servers](DefinitionOptions::rcrt).
     pub llm_config_id: Option<BreadcrumbId>,
     /// The sampling temperature of the agent's model, or `None` for the provider's default.
     ///
@@ -83,30 +83,31 @@ pub struct AgentDefinition {
     /// Required. The field `subscriptions` is a list of subscriptions with the roles `trigger` and
     /// `context`.
     pub subscriptions: Subscriptions,
-    /// The format in which the agent's model receives the trigger and the context. The field `context_format` is `"markdown"` (the default)
-    /// or `"xml"`.
+    /// The text format in which the agent's model receives the trigger and context breadcrumbs. The field `context_format` is
+    /// `"markdown"` (the default) or `"xml"`.
     pub context_format: Format,
-    /// The maximum size of the trigger and the context in the input of the agent's model. The field `context_budget` has `tokens`, `bytes`
-    /// and `items_per_source`. The defaults are those of [`ContextBudget`].
+    /// The maximum size of the trigger and context breadcrumbs in the input of the agent's model. The field `context_budget` has
+    /// `tokens`, `bytes` and `items_per_source`. The defaults are those of [`ContextBudget`].
     pub context_budget: ContextBudget,
     /// The schemas of the breadcrumbs that the agent may write. Defaults to `agent.response.v1`.
     ///
     /// Without [`capabilities`](Self::capabilities), the list must contain `agent.response.v1`.
     pub responds_with: Vec<String>,
-    /// If `true`, the agent may create breadcrumbs of schemas outside of `responds_with`. Protected schemas, such as definitions and
-    /// requests, and schemas that start with `tool.`, `user.` or `system.` are excluded. Only the
+    /// If `true`, the agent may create breadcrumbs of schemas that its list `responds_with` does not contain. Protected schemas,
+    /// such as definitions and requests, and schemas that start with `tool.`, `user.` or `system.` are excluded. Only the
     /// [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub creates_any_schema: bool,
-    /// If `true`, an answer that is an [action](crate::agent#actions) may request tools in `tool_requests`. Only the
-    /// [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
+    /// If `true`, an [action](crate::agent#actions) in an answer of the agent's model may also request tools, in the field
+    /// `tool_requests`. Only the [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub requests_tools: bool,
     /// If `true`, the agent may call every tool that the service registers for the agent, because the agent definition has no field
     /// `tools`. Only the [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub uses_any_tool: bool,
-    /// The breadcrumb writes that an answer may make as an [action](crate::agent#actions). If `None`, every answer is text.
+    /// The breadcrumb writes that the agent's model may request in its answers, as [actions](crate::agent#actions). If `None`,
+    /// every answer is text.
     pub capabilities: Option<AgentCapabilities>,
-    /// The schemas with private data, the schemas with untrusted content, and the schemas whose breadcrumbs leave the system. They are in
-    /// the field `trust`.
+    /// The schemas whose breadcrumbs contain private data, contain untrusted content, or leave the system, in one list each. The
+    /// lists are in the field `trust`.
     pub trust: Trust,
     /// The names of the tools that the agent may call. Defaults to none.
     ///

@@ -1,4 +1,4 @@
-//! Readers of the fields of an agent definition. Their errors name the field.
+//! Functions that read and check the fields of an agent definition. Their errors name the field.
 
 use super::{AgentRef, Budgets};
 use crate::agent::{AgentCapabilities, AgentError};
@@ -19,8 +19,8 @@ pub(super) fn agent_id(fields: &Map<String, Value>) -> Result<String, AgentError
     Ok(id)
 }
 
-/// Reads from an agent definition the schemas that the agent may write. Without `capabilities` these must include `agent.response.v1`,
-/// because the agent could write nothing otherwise.
+/// Returns, from an agent's definition, the schemas of the breadcrumbs that the agent may write. Without `capabilities` these
+/// must include `agent.response.v1`, because the agent could write nothing otherwise.
 pub(super) fn responds_with(fields: &Map<String, Value>) -> Result<Vec<String>, AgentError> {
     let (field, answer) = ("responds_with", agents::RESPONSE);
     let schemas: Option<Vec<String>> = read(fields, field, "a list of schema names")?;
@@ -134,7 +134,7 @@ pub(super) fn budget(fields: &Map<String, Value>) -> Result<ContextBudget, Agent
     Ok(budget)
 }
 
-/// Reads an optional field of an agent definition. Null counts as missing.
+/// Reads a field of an agent definition, or returns `None` if the field is missing or null.
 pub(super) fn read<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     field: &'static str,
@@ -149,7 +149,8 @@ pub(super) fn read<T: DeserializeOwned>(
     }
 }
 
-/// Reads an object or a list of objects from an optional field of an agent definition. Comment fields of these objects are omitted.
+/// Reads a field of an agent definition that contains an object or a list of objects, or returns `None` if the field is missing
+/// or null. Comment fields of these objects are omitted.
 pub(super) fn read_commented<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     field: &'static str,

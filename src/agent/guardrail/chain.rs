@@ -228,7 +228,7 @@ pub struct Denied {
     ///
     /// `true` only for [`Decision::Retry`] about an output, a tool call or a tool result.
     pub try_again: bool,
-    /// The error of a guardrail that failed, or `None` if the guardrail decided.
+    /// The error with which the guardrail failed, or `None` if the guardrail itself denied the value.
     ///
     /// For a panic, a timeout and a replacement that is too large, the error names only the cause.
     pub source: Option<BoxError>,

@@ -1,4 +1,4 @@
-//! Constructors of guardrails from functions.
+//! Functions that create guardrails from closures.
 
 use super::{Decision, Guardrail};
 use crate::agent::ChatMessage;

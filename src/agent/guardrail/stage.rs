@@ -18,7 +18,7 @@ const MAX_INPUT_BYTES: usize = 4 * MAX_BYTES;
 pub(super) trait Stage: Sync {
     type Value: Send + Sync;
 
-    /// The name of this kind of value in the errors of guardrails.
+    /// The name of this kind of value in the errors of guardrails, such as `tool call`.
     const WHAT: &'static str;
 
     /// Calls the method of one guardrail for this kind of value.

@@ -99,7 +99,7 @@ impl ModelArguments {
         &self.text
     }
 
-    /// Returns the arguments of the tool call as JSON.
+    /// Returns the parsed JSON arguments of the tool call, or an error if the arguments cannot be read.
     ///
     /// Call it in your own guardrails and models. A run does it for each call, and answers
     /// unreadable arguments with an error for the model.

@@ -34,7 +34,7 @@ pub enum ModelError {
     RateLimited {
         /// Delay after which the rate-limited model accepts requests again.
         retry_after: Duration,
-        /// The provider's answer that reports the rate limit.
+        /// The provider's error response about the rate limit, or `None` if unknown.
         source: Option<BoxError>,
     },
     /// The model is overloaded and rejects requests for now.
@@ -44,7 +44,7 @@ pub enum ModelError {
     Overloaded {
         /// Delay before a retry of the request to the overloaded model; zero if the provider states none.
         retry_after: Duration,
-        /// The provider's answer that reports the overload.
+        /// The provider's error response about the overload, or `None` if unknown.
         source: Option<BoxError>,
     },
     /// The model failed, cannot be reached, or sent an incomplete answer.
@@ -85,7 +85,7 @@ pub enum ModelError {
     /// The run fails. Correct the key, and redo the failed runs.
     #[error("the model provider rejects the credentials; check the API key")]
     Unauthorized {
-        /// The provider's answer that rejects the API key. `None` if no request was sent.
+        /// The provider's error response that rejects the API key. `None` if no request was sent.
         source: Option<BoxError>,
     },
     /// The provider rejected the model request, for example because of an unknown model, option or schema, or because the credit is used
@@ -154,7 +154,7 @@ pub enum ModelError {
         "the script of the ScriptedModel has no answer to request number {number}; add an answer"
     )]
     ScriptEnded {
-        /// The number of the request for which the script has no answer, from 1.
+        /// The position of the request without a scripted answer among all received requests, from 1.
         number: usize,
     },
     /// The recording of a [`RecordedModel`](crate::agent::RecordedModel) has no answer to the model request, or all its answers to the

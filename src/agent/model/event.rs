@@ -112,7 +112,7 @@ impl ToolCallDelta {
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Collector {
     pieces: Vec<Piece>,
-    /// Positions of the answer's tool calls in the list of collected parts, by index of the tool call.
+    /// Position of each tool call in the list of collected answer parts, in the order of the calls in the model answer.
     calls: Vec<usize>,
     usage: Usage,
     stop: Option<StopReason>,
@@ -255,7 +255,8 @@ impl Collector {
 }
 
 impl ChatResponse {
-    /// Collects the events of a streamed model answer. The result equals that of [`ChatModel::chat`](super::ChatModel::chat).
+    /// Combines the events of a streamed model answer into one response. The result equals that of
+    /// [`ChatModel::chat`](super::ChatModel::chat).
     ///
     /// A model that streams can implement [`ChatModel::chat`](super::ChatModel::chat) with this
     /// function.

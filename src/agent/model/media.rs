@@ -142,7 +142,7 @@ impl ChatRequest {
     }
 }
 
-/// Returns the context of the breadcrumb with an image or a file, shaped by the breadcrumb's hints.
+/// Returns the context of the breadcrumb that contains an image or a file, after the breadcrumb's `llm_hints` were applied.
 async fn visible_context(
     media: &Media,
     store: &dyn BreadcrumbStore,

@@ -54,7 +54,7 @@ pub enum Speaker {
 }
 
 impl ChatMessage {
-    /// The section name in the marks that delimit the data of a chat message.
+    /// Section name for the data of a chat message in the model's input, where marks with this name delimit the data.
     pub(in crate::agent) const SECTION: &str = "earlier";
 
     /// Creates a chat message from a role and message parts.
@@ -217,9 +217,8 @@ impl ChatMessage {
         text_of(&self.parts)
     }
 
-    /// Returns the data of the chat message, or `None` if the message has no data.
-    ///
-    /// If the message has several such parts, this is the first.
+    /// Returns the first data part of the chat message, such as a breadcrumb or a summary, or `None` if the message has no data
+    /// part.
     #[must_use]
     pub fn as_data(&self) -> Option<&Json> {
         self.parts.iter().find_map(|part| match part {
@@ -317,7 +316,7 @@ impl ChatMessage {
         sizes.fold(0, usize::saturating_add)
     }
 
-    /// Returns the reasoning parts of the chat message that the provider and model in `origin` produced, in order.
+    /// Returns the chat message's reasoning parts from the provider and the model named in `origin`, in order.
     pub(in crate::agent) fn reasoning<'m>(
         &'m self,
         origin: &'m PartOrigin,
@@ -335,7 +334,7 @@ impl ChatMessage {
         })
     }
 
-    /// Returns the provider state parts of the chat message that the provider and model in `origin` produced, in order. With
+    /// Returns the chat message's provider state parts from the provider and the model named in `origin`, in order. With
     /// `call_id`, the result is the state of that tool call. Without `call_id`, the result is the state of the whole message.
     pub(in crate::agent) fn opaque<'m>(
         &'m self,
@@ -392,7 +391,7 @@ impl ChatMessage {
     }
 }
 
-/// Returns the text in the parts of a chat message or a model answer.
+/// Returns the joined text of all text, data and tool result parts of a chat message or a model answer.
 pub(super) fn text_of(parts: &[Part]) -> Cow<'_, str> {
     let mut texts = parts.iter().filter_map(|part| match part {
         Part::Text(text) => Some(Cow::Borrowed(&**text)),

@@ -54,7 +54,7 @@ pub enum Part {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CallResult {
-    /// The ID of the tool call with this result.
+    /// The ID of the tool call to which this result belongs.
     pub call_id: String,
     /// The output of the tool call, or its error, as text for the model.
     pub text: String,

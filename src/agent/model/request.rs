@@ -161,7 +161,7 @@ impl ChatRequest {
     }
 }
 
-/// The loaded images and files of a model request in base64, by breadcrumb and path. They are never saved.
+/// Map from breadcrumb ID and path to the base64 content of each image and file of a model request. The content is never saved.
 #[derive(Clone, Default, PartialEq)]
 pub(in crate::agent) struct LoadedMedia(pub(super) BTreeMap<(BreadcrumbId, String), Arc<str>>);
 

@@ -5,8 +5,8 @@ use crate::model::Json;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The saved form of a chat message. The field `parts` has all parts of the message. Without `parts`, the other fields have the message's
-/// only text or data, and its tool calls.
+/// The JSON fields from which a saved chat message is read. The field `parts` has all parts of the message. Without `parts`, the
+/// other fields have the message's only text or data, and its tool calls.
 #[derive(Deserialize)]
 struct SavedMessage {
     speaker: Speaker,
@@ -25,8 +25,8 @@ struct SavedMessage {
     is_error: bool,
 }
 
-/// The saved form of a model response. The field `parts` has all parts of the response. Without `parts`, the other fields have the
-/// response's text and tool calls.
+/// The JSON fields from which a saved model response is read. The field `parts` has all parts of the response. Without `parts`,
+/// the other fields have the response's text and tool calls.
 #[derive(Deserialize)]
 struct SavedResponse {
     #[serde(default)]
@@ -41,7 +41,7 @@ struct SavedResponse {
     stop: StopReason,
 }
 
-/// The fields of a saved chat message or model response in the form of earlier versions of the crate.
+/// The JSON fields in which earlier versions of the crate saved the parts of a chat message or a model response.
 struct SimpleParts<'p> {
     text: &'p str,
     data: Option<&'p Json>,
@@ -50,7 +50,8 @@ struct SimpleParts<'p> {
 }
 
 impl<'p> SimpleParts<'p> {
-    /// Returns the fields of the earlier saved form for these message parts, or `None` if the fields cannot contain all parts.
+    /// Returns these message parts in the JSON fields of earlier crate versions, or `None` if those fields cannot contain all
+    /// parts.
     fn of(parts: &'p [Part]) -> Option<Self> {
         let mut simple_parts = Self {
             text: "",

@@ -1,4 +1,4 @@
-//! Sources of a provider's API key.
+//! Ways to obtain a provider's API key: a fixed key, an environment variable, or a function.
 
 use super::{ProviderError, Secret};
 use crate::agent::ModelError;
@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use reqwest::Url;
 use std::sync::Arc;
 
-/// The API key that is sent with each model request.
+/// The API key for model requests: no key, a fixed key, or a function that returns the key before each request.
 #[derive(Clone)]
 pub(super) enum Key {
     Absent,

@@ -140,8 +140,8 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the tool call that a person approved. Changed arguments get a new digest, unless the definitions changed since the question:
-    /// then the run asks again.
+    /// Creates the record of a tool call that a person approved, possibly with changed arguments. Changed arguments get a new
+    /// digest, unless the definitions changed since the question: then the run asks again.
     fn approval_of(
         &self,
         call: CallId,
@@ -345,8 +345,8 @@ fn may_change(
     may
 }
 
-/// Checks the answer of another agent to which the run was delegated. The requirements are those for an answer of the run's own model.
-/// Returns the result of the call, and the final text if the answer meets the requirements.
+/// Applies the checks for the run's final answer to the answer of another agent, to which the run was delegated. Returns the
+/// result of the call, and the final text if the answer meets the requirements.
 async fn delegated_answer(
     agent: &AgentExecutor,
     answer: Answer,

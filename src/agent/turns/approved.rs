@@ -9,7 +9,7 @@ use serde_json::json;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Approved {
     pub(super) call: CallId,
-    /// The digest of the approved tool call.
+    /// The digest of the approved tool call; the approval counts only while the call still has this digest.
     pub(super) digest: String,
     /// The approved arguments of the tool call.
     pub(super) arguments: Json,

@@ -1,5 +1,5 @@
-//! The run of an agent. The provider returns events, the state machine turns them into effects, and the run executes the effects.
-//! [`progress`] decides the next step.
+//! Execution of agent runs: the model provider returns events, the state machine turns them into effects, and the run executes
+//! the effects. [`progress`] decides the next step.
 
 mod answers;
 mod approved;
@@ -60,11 +60,11 @@ pub(super) struct Run<'r> {
     /// The session of the model provider, or `None` until it is needed.
     session: Option<Box<dyn ProviderSession>>,
     running: FuturesUnordered<Work<'r>>,
-    /// Guardrail checks and tool calls that wait for the end of running ones.
+    /// Guardrail checks and tool calls that start when fewer than the maximum number of concurrent calls are running.
     queue: VecDeque<Work<'r>>,
     /// The handles to abort running and queued work, by tool call.
     aborts: HashMap<CallId, AbortHandle>,
-    /// Tool results that wait for the other results of their turn.
+    /// Tool results that are not yet delivered to the model provider, which may need all results of one model answer together.
     undelivered: Vec<ToolResult>,
     /// Events for the client that follows a chat turn. They are sent after the progress is saved, so that no later attempt
     /// repeats them.
@@ -281,7 +281,8 @@ impl<'r> Run<'r> {
         Ok(())
     }
 
-    /// Checks that the run has turns and budgets left. The turns of a program are its starts, so a running program needs no further turn.
+    /// Returns an error if the run has reached its maximum number of model requests or program starts, or has used up a budget.
+    /// The turns of a program are its starts, so a running program needs no further turn.
     fn check_remaining(&self) -> Result<(), AgentRunError> {
         let (spent, definition) = (&self.progress.spent, &self.agent.definition);
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
@@ -346,7 +347,7 @@ enum NextEvent {
     WorkResult(Option<WorkResult>),
 }
 
-/// Awaits a future within the remaining working time of the run.
+/// Awaits a future, or fails when the run has used up its budget of working time.
 ///
 /// # Errors
 /// [`AgentRunError::BudgetUsedUp`] if the time is over first.

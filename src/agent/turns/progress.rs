@@ -30,8 +30,8 @@ pub(super) struct Progress {
     repairs: u32,
     /// The requests of the run that wait for answers.
     pub(super) waits: Vec<Wait>,
-    /// The update time of the newest breadcrumb that was checked and answers no request of the run. Breadcrumbs up to this time do not wake
-    /// the run again.
+    /// The update time of the newest breadcrumb that the run checked and in which it found no answer to its requests. Breadcrumbs
+    /// up to this time do not wake the run again.
     pub(super) since: Option<Timestamp>,
     /// The number of model requests that the run sent as breadcrumbs.
     asked: u32,
@@ -76,7 +76,8 @@ struct FinalAnswer {
     delegated: bool,
     /// If `true`, the run's answer consists of tool results.
     returned: bool,
-    /// If `true`, the model requested the tools with these results in the field `tool_requests` of its answer.
+    /// If `true`, the final answer's tool results come from the field `tool_requests` of a model answer instead of from tool
+    /// calls.
     #[serde(default)]
     requested: bool,
 }
@@ -417,8 +418,8 @@ impl Progress {
         Ok(Value::Object(response))
     }
 
-    /// Calls `work`, such as the serialization for the store, with the progress without the requests that are not yet written as
-    /// breadcrumbs. The progress contains these requests again afterwards.
+    /// Temporarily removes from the progress all requests that are not yet written as breadcrumbs, and calls `work`, such as the
+    /// serialization for the store. The progress contains these requests again afterwards.
     pub(super) fn without_unwritten_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);

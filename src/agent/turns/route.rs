@@ -190,8 +190,9 @@ impl<'r> Run<'r> {
         self.queue.push_back(work.map(Result::ok).boxed());
     }
 
-    /// Returns the schemas of the breadcrumbs that a tool may write: the schemas of the agent's answers, without the agent's request
-    /// schemas. Otherwise a tool that writes model text could send requests in the agent's name.
+    /// Returns the schemas of the breadcrumbs that a tool may write: those in the agent's `responds_with`, and `tool.request.v1`
+    /// if the tool is called by breadcrumbs. The agent's other request schemas are excluded, because a tool that writes model
+    /// text could send requests in the agent's name.
     fn written_by_tool(&self, tool: &str) -> Vec<String> {
         let mut schemas = self.agent.definition.responds_with.clone();
         let settings = self.agent.tools.get(tool).map(tool::Tool::settings);
@@ -349,7 +350,8 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Hands off a tool call to another agent. The definition must name this agent, also if a tool requests the handoff.
+    /// Sends the prompt of a tool call as a request to another agent, whose answer becomes the result of the call. The definition
+    /// must name this agent, also if a tool requests the handoff.
     fn hand_over(&mut self, call: CallId, agent: &str, prompt: &str) -> Vec<Effect> {
         let definition = &self.agent.definition;
         let named = |agents: &[crate::agent::AgentRef]| {

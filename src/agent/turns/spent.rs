@@ -23,7 +23,7 @@ impl Spent {
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
     }
 
-    /// Counts the start of an agent's program as a turn of the run.
+    /// Counts a start of the agent's program against the run's maximum number of turns.
     pub(super) fn start(&mut self) {
         self.turns = self.turns.saturating_add(1);
     }
@@ -36,7 +36,8 @@ impl Spent {
         self.milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// Checks that the agent run has turns and budgets left.
+    /// Returns an error if the agent run has reached its maximum number of turns, or used up a budget for tokens, tool calls or
+    /// time.
     ///
     /// # Errors
     /// [`AgentRunError::TurnsUsedUp`] and [`AgentRunError::BudgetUsedUp`].
@@ -48,7 +49,8 @@ impl Spent {
         self.check_budgets(definition)
     }
 
-    /// Checks that the agent run has budgets left, without a check of its turns.
+    /// Returns an error if the agent run has used up a budget for tokens, tool calls or time, without a check of its number of
+    /// turns.
     ///
     /// # Errors
     /// [`AgentRunError::BudgetUsedUp`].

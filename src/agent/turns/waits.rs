@@ -42,7 +42,7 @@ impl fmt::Debug for Unwritten {
     }
 }
 
-/// The kind of answer that a request of an agent run expects.
+/// The kind of answer for which an agent run waits: of a tool, another agent, a person, or a model served as a tool.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Awaited {
@@ -66,7 +66,7 @@ pub(super) enum Awaited {
     /// The run waits for the answer of a person to a tool's question.
     Question {
         call: CallId,
-        /// The schema of the person's answer, from the tool's question.
+        /// The JSON Schema that the person's answer must match, or `None` if the tool's question has no schema.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<QuestionSchema>,
     },
@@ -86,7 +86,7 @@ impl Wait {
         }
     }
 
-    /// Returns the request as a [`Pending`]. The [`Pending`] recognises and parses the answers to the request.
+    /// Returns the [`Pending`] that recognises and parses the answers to this request of the run.
     pub(super) fn pending(&self) -> Pending<'_> {
         let expected = match &self.awaited {
             Awaited::Tool { tool, .. } => Expected::Tool { tool },

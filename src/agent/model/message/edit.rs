@@ -44,8 +44,8 @@ impl ChatMessage {
         parts.all(|part| part.is_private() || matches!(part, Part::Text(text) if text.is_empty()))
     }
 
-    /// Reduces a chat message to its data, or to its text if the message has no data. The rest is truncated to `max_bytes` bytes, and data
-    /// becomes a string.
+    /// Reduces a chat message to its first data part, or to its text if it has no data part. The result is truncated to
+    /// `max_bytes` bytes, and data becomes a string.
     pub(crate) fn truncate(&mut self, max_bytes: usize) {
         let Some(data) = self.as_data() else {
             let text = excerpt(&self.text(), max_bytes).into_owned();

@@ -55,7 +55,7 @@ pub(in crate::agent) fn response_of(
     answer.finish()
 }
 
-/// Returns the origin of the answers of a tool that serves a model: the tool name and the model name.
+/// Returns the origin of a model answer that a tool of another service produced: the tool name and the model name.
 fn origin(tool: &str, request: &ChatRequest) -> PartOrigin {
     PartOrigin::new(format!("breadcrumb:{tool}"), request.model.as_deref())
 }
@@ -129,7 +129,7 @@ fn choice_from_fields(fields: &Map<String, Value>) -> Map<String, Value> {
     choice
 }
 
-/// Returns a chat completion in which the whole tool output is the text of the model's answer.
+/// Converts a tool output that is not a chat completion to a chat completion whose text is the whole output.
 fn completion_of(output: &Value) -> Value {
     let text = match output {
         Value::String(text) => text.clone(),

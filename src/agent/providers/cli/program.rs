@@ -175,8 +175,8 @@ async fn exchange(
     }
 }
 
-/// Writes the task to the program's standard input. Errors are ignored, because a program may exit or close its input without reading the
-/// task.
+/// Writes the task's JSON document to the standard input of the agent's program. Errors are ignored, because a program may exit
+/// or close its input without reading the task.
 async fn write_task(mut stdin: ChildStdin, task: &[u8]) {
     if stdin.write_all(task).await.is_ok() {
         stdin.shutdown().await.ok();

@@ -36,7 +36,7 @@ impl Token {
 /// The text that replaces a secret in the output of an agent's program.
 const REPLACEMENT: &str = "[secret]";
 
-/// Strings that are removed from everything a program prints.
+/// Strings that are replaced by `[secret]` in everything that the agent's program prints.
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
@@ -70,7 +70,7 @@ impl Secrets {
         redacted
     }
 
-    /// Returns the ranges of a text that are secrets. The ranges can overlap.
+    /// Returns the byte ranges of all secrets in a text. The ranges can overlap.
     fn secret_ranges(&self, text: &str) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();
         for secret in &self.0 {

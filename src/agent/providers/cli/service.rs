@@ -34,8 +34,8 @@ pub(super) struct ReceivedCall {
 /// An HTTP client of an agent's program that waits for the result of a tool call. Dropping this answers that the call was cancelled.
 pub(super) struct Caller {
     reply: oneshot::Sender<Answer>,
-    /// The semaphore permit of the tool call. The semaphore has [`MAX_CALLS`] permits. The permit is released with the answer and not when
-    /// the client disconnects, so a client that sends the call again counts twice.
+    /// The permit by which a semaphore counts the tool call as unanswered. The semaphore has [`MAX_CALLS`] permits. The permit is
+    /// released with the answer and not when the client disconnects, so a client that sends the call again counts twice.
     _permit: OwnedSemaphorePermit,
 }
 

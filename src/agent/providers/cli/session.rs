@@ -119,7 +119,7 @@ impl ProviderSession for CliSession {
     }
 }
 
-/// Returns the input of the agent's program, checked by the input guardrails.
+/// Returns the JSON input for the agent's program after the input guardrails have checked its messages.
 async fn program_input(task: &ProviderTask, saved: &Saved) -> Result<Vec<u8>, BoxError> {
     let messages = task.guardrails.input(task.messages.clone()).await;
     let messages = messages?.into_iter();

@@ -90,7 +90,7 @@ struct Tokens {
 #[derive(Debug)]
 pub(in crate::agent) struct AnswerReader {
     names: Names,
-    /// The API key of the model request. It is removed from provider errors that repeat it.
+    /// The API key of the model request, to remove the key from provider errors that repeat it.
     secret: Option<Secret>,
     calls: Vec<CollectedCall>,
     provider_state: ProviderState,
@@ -228,7 +228,7 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Counts the received bytes of a model answer, because a stream could be endless.
+    /// Counts received bytes of a model answer, and returns an error if the answer exceeds its maximum size.
     fn count_bytes(&mut self, by: usize) -> Result<(), ModelError> {
         self.bytes = self.bytes.saturating_add(by);
         match self.bytes > ChatResponse::MAX_BYTES {

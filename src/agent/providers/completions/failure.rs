@@ -14,7 +14,7 @@ const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Default delay before a retry after a rate limit, if the provider states no delay: ten seconds.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// A response of a model provider that is an error.
+/// An error response of a model provider.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct ErrorResponse {
     /// The HTTP status of the error response, or the equivalent status of an error in the body.

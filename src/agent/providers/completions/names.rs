@@ -1,14 +1,15 @@
 use crate::agent::{ChatMessage, ChatRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tool names in requests to a model provider. The provider permits at most 64 letters, digits, `_` and `-` in a tool name.
+/// The tool names in a model request, with a valid replacement for each name that the provider would reject. The provider permits
+/// at most 64 letters, digits, `_` and `-` in a tool name.
 ///
 /// Other names are replaced by unique valid names in the request, and restored in the answer.
 #[derive(Debug, Default)]
 pub(in crate::agent) struct Names {
-    /// Map from each invalid tool name to the valid name in requests to the provider.
+    /// Map from each invalid tool name to the valid name that replaces it in requests to the provider.
     provider_names: BTreeMap<String, String>,
-    /// Map from each replacement name in requests to the original tool name.
+    /// Map from each replacement name back to the original tool name, for tool calls in the provider's answers.
     tool_names: BTreeMap<String, String>,
 }
 
@@ -69,8 +70,8 @@ fn valid_or_underscore(c: char) -> char {
     }
 }
 
-/// Returns the tool name `base` with the suffix `_<number>`, truncated to the maximum length. The number 1 adds no suffix. The caller
-/// tries increasing numbers until the name is unique.
+/// Returns the tool name `<base>_<number>`, in which `base` is truncated if the name would exceed the maximum length. The number
+/// 1 adds no suffix. The caller tries increasing numbers until the name is unique.
 fn numbered(base: &str, number: usize) -> String {
     let ending = match number {
         1 => String::new(),

@@ -17,7 +17,7 @@ pub(in crate::agent) const PARTS: &str = "opaque_parts";
 /// The standard fields of a tool call in the chat completions protocol. All other fields are provider state.
 const KNOWN: [&str; 4] = ["id", "index", "type", "function"];
 
-/// The text fields of an entry in `reasoning_details`. A streamed answer contains the text of these fields in pieces.
+/// Fields of an entry in `reasoning_details` whose text a streamed answer splits into pieces.
 const STREAMED_FIELDS: [&str; 3] = ["text", "summary", "data"];
 
 /// The fields with reasoning and provider state in a chat completions message, or in one piece of a streamed message.
@@ -30,7 +30,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Returns the size of the fields with reasoning and provider state in bytes.
+    /// Returns the size in bytes of the fields with reasoning and provider state.
     pub(super) fn size(&self) -> usize {
         let fields = [
             &self.reasoning_content,
@@ -43,7 +43,7 @@ impl Fields {
     }
 }
 
-/// Returns the size of a JSON value of a model answer in bytes.
+/// Returns the size in bytes of a JSON value in a model answer.
 pub(super) fn size_of(value: Option<&Value>) -> usize {
     value.map_or(0, |value| match value {
         Value::String(text) => text.len(),

@@ -39,7 +39,7 @@ pub(super) struct AnswerEvents {
     meter: Arc<Meter>,
     names: Names,
     origin: PartOrigin,
-    /// The API key of the model request. It is removed from provider errors that repeat it.
+    /// The API key of the model request, to remove the key from provider errors that repeat it.
     secret: Option<Secret>,
     /// The number of received bytes of the model answer.
     bytes: usize,

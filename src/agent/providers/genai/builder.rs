@@ -168,8 +168,8 @@ impl GenaiModelBuilder {
     }
 }
 
-/// The providers that [`GenaiModel`] supports: those without the chat completions protocol. For that protocol, `genai` allocates as many
-/// calls as a number in the answer states, without a limit.
+/// The providers that [`GenaiModel`] supports: only providers without the chat completions protocol. For that protocol, `genai`
+/// allocates as many calls as a number in the answer states, without a limit.
 const PROVIDERS: [AdapterKind; 10] = [
     AdapterKind::Anthropic,
     AdapterKind::BedrockApi,

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub(super) struct Meter {
     read: AtomicUsize,
     limit: usize,
-    /// Size in bytes of the last provider event over [`MAX_EVENT_BYTES`] that is not logged yet, or 0 if there is no such event.
+    /// Size in bytes of the last provider event that exceeded [`MAX_EVENT_BYTES`] and whose warning is not logged yet, or 0 if
+    /// there is none.
     oversized: AtomicUsize,
     /// If `true`, the provider reported that it blocked the prompt. `genai` does not pass this report on.
     blocked: AtomicBool,

@@ -219,8 +219,8 @@ fn text_message(
     }
 }
 
-/// Converts reasoning or provider state in a message part to the type of `genai`, if the provider and model in `origin` produced
-/// it. Returns `None` for other parts.
+/// Converts reasoning or provider state in a message part to the type of `genai`, if `origin` names the provider and model that
+/// wrote the part. Returns `None` for other parts.
 fn thought(part: &Part, provider: AdapterKind, origin: &PartOrigin) -> Option<ContentPart> {
     match part {
         Part::Reasoning(reasoning) if reasoning.origin == *origin => {

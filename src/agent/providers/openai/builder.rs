@@ -157,7 +157,8 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
-    /// Joins consecutive messages of the role `user` into one message. By default each is a separate message.
+    /// Joins consecutive messages of the role `user` into one, for endpoints that require alternating roles. By default each is a
+    /// separate message.
     ///
     /// An agent sends the context and the user's text as two messages. Some endpoints reject such a request, because the roles `user`
     /// and `assistant` must alternate in their chat templates.

@@ -112,7 +112,8 @@ impl Body {
         start
     }
 
-    /// Checks the content type of the model endpoint's response. Proxies and wrong URLs answer with an HTML page and the status 200.
+    /// Returns an error unless the content type of the model endpoint's response is JSON, an event stream, plain text or missing.
+    /// Proxies and wrong URLs answer with an HTML page and the status 200.
     fn check_content_type(&self) -> Result<(), ModelError> {
         let content_type = self.content_type();
         if content_type.is_empty()
