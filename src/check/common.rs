@@ -67,8 +67,8 @@ impl<'v> CheckContext<'v> {
         }
     }
 
-    /// Returns the options of the check with strict mode disabled. Unknown fields are found separately, so that a check reports all of
-    /// them.
+    /// Returns the options of the check without strict mode, so that unknown fields do not stop the reading of a definition.
+    /// Unknown fields are found separately, so that a check reports all of them.
     pub(super) fn lenient(&self) -> DefinitionOptions {
         let mut options = self.options.clone();
         options.strict = false;
@@ -188,12 +188,12 @@ impl<'v> CheckContext<'v> {
     }
 }
 
-/// Returns an error in the subscriptions of a definition as a finding of the check.
+/// Converts an error in a definition's subscriptions to a finding of the check.
 fn definition_finding(value: &Value, error: &DefinitionError) -> Finding {
     Finding::error(error.path(value), error.problem().to_string())
 }
 
-/// Returns an error in a workflow definition, or in the syntax of a definition's text, as a finding of the check.
+/// Converts an error in a workflow definition, or in the syntax of a definition's text, to a finding of the check.
 pub(super) fn load_finding(error: &WorkflowLoadError) -> Finding {
     let mut finding = Finding::error(error.path().clone(), error.problem().to_string());
     finding.position = error.position().cloned();

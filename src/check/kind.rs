@@ -52,7 +52,7 @@ impl Kind {
         StoredDefinitions::WORKFLOW,
     ];
 
-    /// Returns the name of the kind in reports, such as `agent` or `remote tool`.
+    /// Returns the name of this kind of definition in reports, such as `agent` or `remote tool`.
     ///
     /// ```
     /// use universal_executor::check::Kind;

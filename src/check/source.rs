@@ -119,7 +119,7 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Returns the name by which reports identify this source.
+    /// Returns the name of the definition's source in reports, such as a file path, or the title and ID of a breadcrumb.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
