@@ -1,5 +1,5 @@
-//! Retry classes of the error types of this crate. This module alone names the errors of every layer, so that a run knows the class of an
-//! error from a layer above its own.
+//! Classes of the crate's error types for retries: after a delay, or never. This module alone names the errors of every layer, so
+//! that a run knows the class of an error from a layer above its own.
 
 #[cfg(feature = "agents")]
 use crate::agent;
@@ -106,7 +106,7 @@ fn of_model(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
 
 type Class = fn(&(dyn Error + 'static)) -> Option<ErrorClass>;
 
-/// Functions that return the retry classes of the error types of this crate.
+/// Functions that classify the error types of this crate for retries.
 const KNOWN: &[Class] = &[
     #[cfg(feature = "agents")]
     of_model,
@@ -264,7 +264,7 @@ const KNOWN: &[Class] = &[
     },
 ];
 
-/// Returns the retry class of an error of type `E`, which a retry cannot fix, or `None` for an error of another type.
+/// Returns the class "never retry" for an error of type `E`, or `None` for an error of another type.
 fn never<E: Error + 'static>(
     error: &(dyn Error + 'static),
     code: &'static str,
