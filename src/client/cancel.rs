@@ -27,8 +27,8 @@ pub enum Cascade {
 /// Maximum number of runs that one call of [`Client::cancel`] ends.
 const MAX_CANCELLED_RUNS: usize = 10_000;
 
-/// Maximum number of breadcrumbs that a cancellation reads, the newest first, to find one that the run wrote, if the ledger does not have
-/// the run.
+/// Maximum number of breadcrumbs, newest first, that a cancellation searches for one that the run wrote. The search happens only
+/// if the ledger does not have the run.
 const MAX_SEARCHED: usize = 20;
 
 impl Client {
