@@ -26,7 +26,7 @@ impl Budget {
         }
     }
 
-    /// Returns the remaining steps and output bytes of the budget for applying hints.
+    /// Returns the numbers of computation steps and output bytes that remain in the budget for applying hints.
     pub(crate) fn remaining(&self) -> (usize, usize) {
         (self.steps, self.bytes)
     }

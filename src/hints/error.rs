@@ -1,4 +1,4 @@
-//! Errors of invalid hints, and failures of valid hints on a context.
+//! Errors of invalid `llm_hints`, and errors of valid `llm_hints` that cannot be applied to a breadcrumb's context.
 
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
@@ -49,7 +49,7 @@ pub enum HintsProblem {
         /// All known fields of the hints, or of the rule with the unknown field.
         known: &'static [&'static str],
     },
-    /// The value of a hint field is not one of the field's known names, such as `merge` for the mode.
+    /// A field of the hints that accepts only certain names, such as the field `mode`, has another value.
     ///
     /// Write one of the names in `known`.
     #[error("unknown value {value:?}; {}", instead(*nearest, known))]
@@ -168,19 +168,19 @@ pub enum HintsReason {
         "the context is not readable as JSON or nests deeper than {MAX_DEPTH} levels; rewrite the context"
     )]
     Unreadable,
-    /// The hints need more than 2,097,152 steps. See [Limits](crate::hints#limits).
+    /// Applying the hints to a context takes more than 2,097,152 computation steps. See [Limits](crate::hints#limits).
     ///
     /// The limit protects the worker against hints and contexts from untrusted writers.
     #[error(
         "applying the hints takes more than {MAX_STEPS} steps; exclude more of the context, or loop over shorter lists"
     )]
     TooManySteps,
-    /// The result of the hints is larger than [`MAX_OUTPUT_BYTES`].
+    /// The result of applying the hints to a context is larger than [`MAX_OUTPUT_BYTES`].
     #[error(
         "the result of the hints is larger than {MAX_OUTPUT_BYTES} bytes; exclude more of the context, or extract less of it"
     )]
     TooLarge,
-    /// The result of the hints nests deeper than [`MAX_DEPTH`].
+    /// The result of applying the hints to a context nests deeper than [`MAX_DEPTH`].
     #[error(
         "the result of the hints nests deeper than {MAX_DEPTH} levels; extract a deeper part of the context"
     )]
@@ -192,7 +192,7 @@ pub enum HintsReason {
         "the mode \"merge\" needs an object, and the filtered context is not an object; set the mode to \"replace\""
     )]
     NotAnObject,
-    /// The context is too large or too deep for the evaluation of a rule's JSONPath.
+    /// The context is too large or nests too deep to be searched with the JSONPath of a hint rule.
     ///
     /// A path of names and indexes has no such limit.
     #[error(

@@ -5,8 +5,8 @@ use super::error::HintsReason;
 use crate::model::Path;
 use serde_json::Value;
 
-/// Returns the value of an `extract` rule. A path with only names and indexes returns its node, or null without a node. Any other path
-/// returns the list of all its nodes.
+/// Returns the part of a context that an `extract` rule of hints selects with its JSONPath. A path with only names and indexes
+/// returns its node, or null without a node. Any other path returns the list of all its nodes.
 pub(super) fn extract(
     path: &Path,
     context: &Value,

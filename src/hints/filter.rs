@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Number of comparisons that cost one step of the hint budget. The filter compares the path steps of `include` and `exclude` with each
-/// node.
+/// Number of comparisons between path steps and context nodes that cost one computation step of the hint budget. The filter
+/// compares the path steps of `include` and `exclude` with each node.
 const COMPARISONS_PER_STEP: usize = 8;
 
 /// The compiled paths of `include` and `exclude` in hints.
@@ -59,16 +59,16 @@ impl Filter {
     }
 }
 
-/// Progress of an `include` or `exclude` path at a node of the context.
+/// State of matching one `include` or `exclude` path at a node of the context: the path, and the path steps to match next.
 #[derive(Clone, Copy)]
 struct PatternProgress {
     pattern: usize,
-    /// Bit set of the steps of an `include` or `exclude` path that can match next. A name at any depth causes several, because it
-    /// can be matched at this node or below.
+    /// Bit set with one bit for each step of an `include` or `exclude` path: 1 for a step that can match a child of this node. A
+    /// name at any depth sets several bits, because it can be matched at this node or below.
     next_steps: u32,
 }
 
-/// The step of the hint filter from a node of the context to a child: an object field or a list item.
+/// Location of a node in its parent object or list, for the hint filter: a field name or an item index.
 #[derive(Clone, Copy)]
 enum ChildStep<'c> {
     Field(&'c str),
@@ -77,7 +77,8 @@ enum ChildStep<'c> {
 
 struct Walk<'f> {
     filter: &'f Filter,
-    /// Stack of the progress of the `include` and `exclude` paths, from the root of the context to the current node.
+    /// Stack of the match states of the `include` and `exclude` paths at all nodes from the root of the context to the current
+    /// node.
     progress: Vec<PatternProgress>,
     budget: &'f mut Budget,
 }
@@ -208,8 +209,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the steps of an `include` or `exclude` path that can match below a child node. The second value is `true` if the path
-/// ends at the child node.
+/// Matches a child node with the steps of one `include` or `exclude` path, and returns the steps to match below this child. The
+/// second value is `true` if the path ends at the child node.
 fn advance(steps: &[PatternStep], next_steps: u32, child: ChildStep<'_>) -> (u32, bool) {
     let (mut next, mut unchecked) = (0_u32, next_steps);
     while unchecked != 0 {

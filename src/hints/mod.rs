@@ -114,12 +114,13 @@ pub const MAX_TRANSFORMS: usize = 64;
 ///
 /// A larger template is refused with [`HintsProblem::TooLarge`].
 pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
-/// Maximum number of steps of one call of [`Hints::apply`]: 2,097,152. `include`, `exclude` and all rules share the steps.
+/// Maximum number of computation steps of one call of [`Hints::apply`]: 2,097,152. `include`, `exclude` and all rules share the
+/// steps.
 ///
 /// Each node that the filter visits or a rule copies and each rendered piece of a template take one step, even if the piece writes
 /// nothing. Each node that a path searches takes four steps. Long strings and names take more.
 pub(crate) const MAX_STEPS: usize = 1 << 21;
-/// Maximum size of the result of hints in bytes: 1 MiB, as for any [`Json`].
+/// Maximum size in bytes of the result of applying hints to a context: 1 MiB, the maximum size of any [`Json`].
 ///
 /// A larger result is a failure with [`HintsReason::TooLarge`].
 pub const MAX_OUTPUT_BYTES: usize = Json::MAX_BYTES;
@@ -148,7 +149,7 @@ pub struct Hints(Option<Arc<Program>>);
 
 #[derive(Debug)]
 struct Program {
-    /// The hint field that an error of filtering a context names: `include`, or `exclude` for hints without `include`.
+    /// Name of the hint field in errors of filtering a context: `include`, or `exclude` if the hints have no `include`.
     filter_field: &'static str,
     filter: Option<Filter>,
     mode: Mode,
@@ -216,7 +217,8 @@ impl Hints {
         self.apply_within(context, &mut Budget::new(MAX_STEPS, MAX_OUTPUT_BYTES))
     }
 
-    /// Applies the hints like [`apply`](Self::apply), within the remaining steps and bytes of a budget.
+    /// Applies the hints to a context like [`apply`](Self::apply), and subtracts the computation steps and output bytes from a
+    /// budget.
     ///
     /// # Errors
     /// See [`apply`](Self::apply).
@@ -276,8 +278,9 @@ impl Program {
     }
 }
 
-/// Converts the context that `include` and `exclude` of hints filtered to JSON. If the filter removed nothing, the result is the
-/// context in canonical form, because the context's text can contain values of duplicate keys that the filter did not see.
+/// Converts a filtered context (the part that `include` and `exclude` of hints did not remove) to JSON. If the filter removed
+/// nothing, the result is the context in canonical form, because the context's text can contain values of duplicate keys that the
+/// filter did not see.
 fn filtered_json(context: &Json, filtered: &Filtered<'_>) -> Result<Json, HintsReason> {
     match filtered {
         Filtered::All(value) if std::ptr::eq::<Value>(*value, &raw const **context) => {

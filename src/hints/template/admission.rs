@@ -43,7 +43,7 @@ pub(super) fn admit(text: &str) -> Result<(), HintsProblem> {
     Ok(())
 }
 
-/// The nesting levels of each open block of a template: one for the block, and one for each `else` in this block.
+/// The numbers of nesting levels of the open blocks of a template: for each block, one level and one more for each of its `else`.
 #[derive(Default)]
 struct Blocks(Vec<usize>);
 

@@ -27,7 +27,7 @@ impl Template {
         compile::compile(text).map(Self)
     }
 
-    /// Renders the template for a context of limited depth.
+    /// Renders the template of a hint rule with a breadcrumb's context. The depth of the context must be limited.
     pub(super) fn apply(&self, context: &Value, budget: &mut Budget) -> Result<Value, HintsReason> {
         let mut out = Text::new(budget);
         render::render(&self.0, context, &mut out)?;

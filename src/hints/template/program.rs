@@ -41,7 +41,8 @@ pub(super) enum Term {
     Call(Call, Vec<Self>),
 }
 
-/// Start of a path in a template. Scopes are counted from the innermost, which is 0.
+/// The value at which a path in a template starts, such as the root object or the item of `each`. Scopes are counted from the
+/// innermost, which is 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PathStart {
     /// The root object of a template, whose field `context` is the filtered context.

@@ -1,4 +1,4 @@
-//! Resolution of the paths in a template by the scopes that are open at each path.
+//! Resolution of paths in a template: finds the open scope (the body of `each` or `with`) to which each path refers.
 
 use super::problem::{CompileResult, EXCERPT_BYTES, template_error, unknown};
 use super::program::{PathStart, Term};

@@ -5,14 +5,14 @@ use crate::hints::error::HintsReason;
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
-/// Number of string bytes to compare or count for one step of the hint budget.
+/// Number of string bytes whose comparison or counting costs one computation step of the hint budget.
 const BYTES_PER_STEP: usize = 256;
 
 /// Value of an expression while a template is rendered.
 #[derive(Clone, Copy)]
 pub(super) enum TemplateValue<'v> {
     Missing,
-    /// The root object of the template. The root has the field `context`, with the contained JSON value.
+    /// The root object of a template, whose only field `context` is the contained JSON value.
     Root(&'v Value),
     Value(&'v Value),
     Count(usize),
@@ -21,7 +21,8 @@ pub(super) enum TemplateValue<'v> {
 }
 
 impl<'v> TemplateValue<'v> {
-    /// Returns the member of this value with a name: a field, an item by its index, or the `length` of a list or a string.
+    /// Returns the member of a template value with this name: an object field, a list item by its index, or the `length` of a
+    /// list or string.
     pub(super) fn member(self, name: &str, budget: &mut Budget) -> Result<Self, HintsReason> {
         budget.step(1 + name.len() / BYTES_PER_STEP)?;
         Ok(match self {
@@ -45,7 +46,7 @@ impl<'v> TemplateValue<'v> {
         })
     }
 
-    /// Returns the member of this value with the name or the index in `key`.
+    /// Returns the member of a template value with the field name or the list index in `key`.
     pub(super) fn lookup(self, key: Self, budget: &mut Budget) -> Result<Self, HintsReason> {
         match (key, self) {
             (Self::Name(name), _) => self.member(name, budget),
@@ -58,7 +59,8 @@ impl<'v> TemplateValue<'v> {
         }
     }
 
-    /// Returns the number of items, fields or characters of this value.
+    /// Returns the length of a template value: the number of list items, object fields or string characters, or 0 for other
+    /// values.
     pub(super) fn length(self, budget: &mut Budget) -> Result<Self, HintsReason> {
         Ok(match self {
             Self::Value(Value::Array(items)) => Self::Count(items.len()),
