@@ -248,7 +248,7 @@ pub enum Deferral {
     },
 }
 
-/// The answer of a tool call, addressed to one of the requests for this call. An agent can request the same call again.
+/// The answer of a tool call, addressed to one of the agent's requests for this call. An agent can request the same call again.
 ///
 /// [`Effect::Deliver`](super::Effect::Deliver) has one for each request.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

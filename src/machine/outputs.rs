@@ -56,7 +56,7 @@ impl Outputs {
             .map(|(tool, output)| (tool.as_str(), &output.report))
     }
 
-    /// Returns the tools of the required outputs that the agent has not submitted.
+    /// Returns the names of the tools that the agent must still call to submit its required outputs.
     pub(super) fn missing(&self, slots: &[Slot]) -> Vec<String> {
         let is_submitted = |tool: &str| self.0.get(tool).is_some_and(|output| output.accepted);
         slots

@@ -126,13 +126,13 @@ impl Policy {
 }
 
 impl Default for Policy {
-    /// Returns [`Policy::batch`].
+    /// Creates the default policy, [`Policy::batch`], which delivers all tool results of a turn together.
     fn default() -> Self {
         Self::batch()
     }
 }
 
-/// The delivery mode of tool results.
+/// The delivery mode of tool results: all results of the agent's turn together, or each result alone.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultDelivery {

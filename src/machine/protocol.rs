@@ -77,43 +77,44 @@ pub enum Signal {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// The execution of this tool call. After it, the driver sends [`Signal::ToolCallFinished`]. [`Machine::step`](super::Machine::step)
-    /// returns this effect at most once per call.
+    /// A request of the state machine to execute this tool call. After the execution, the driver sends
+    /// [`Signal::ToolCallFinished`]. [`Machine::step`](super::Machine::step) returns this effect at most once per call.
     ///
     /// Save the state machine before the execution. [`Machine::outstanding`](super::Machine::outstanding) returns the call again after a
     /// crash.
     Execute(MachineCall),
-    /// The delivery of these answers to the agent, which requested the tool calls. Each item is for one caller (one request for a call),
-    /// so a call that was sent twice appears twice. An answer from the step that received a call belongs to the sender of that call. An
-    /// answer from a later step is the same for all callers that wait for the call.
+    /// A request of the state machine to deliver these answers to the agent, which requested the tool calls. Each item is for one
+    /// caller (one request for a call), so a call that was sent twice appears twice. An answer from the step that received a call
+    /// belongs to the sender of that call. An answer from a later step is the same for all callers that wait for the call.
     Deliver(Vec<ToolResult>),
-    /// A request for the answer of a deferred tool call. The driver sends the answer as [`Signal::DeferredResolved`].
+    /// A request of the state machine to obtain the answer of a deferred tool call from the answer's source. The driver sends the
+    /// answer as [`Signal::DeferredResolved`].
     Defer {
         /// The ID of the deferred tool call.
         call_id: CallId,
         /// The source of the deferred call's answer.
         action: Deferral,
     },
-    /// The cancellation of an executing or deferred tool call, if possible. The callers of this call receive `cancelled`. A
-    /// later result of the call is reported as an anomaly.
+    /// A request of the state machine to cancel an executing or deferred tool call, if possible. The callers of this call receive
+    /// `cancelled`. A later result of the call is reported as an anomaly.
     CancelCall(CallId),
-    /// The continuation of the agent, with a reminder of missing required outputs.
+    /// A request of the state machine to continue the agent with a reminder of missing required outputs.
     Remind {
-        /// The tools that the agent still has to call.
+        /// The names of the tools that the agent must still call to submit its required outputs.
         missing: Vec<String>,
     },
-    /// The end of the agent run.
+    /// A notice of the state machine that the agent run has ended.
     ///
     /// It is the last effect of the run, apart from later reports and answers to late callers.
     Finish(Exit),
-    /// The report, for logs or monitoring, of an unexpected input that changed nothing in the state machine.
+    /// A report of the state machine about an unexpected input that did not change its state, for logs or monitoring.
     ///
     /// Log it. No action is necessary, except for [`MachineAnomaly::StaleRun`].
     Report(MachineAnomaly),
 }
 
-/// The end of an agent run: the result or the reason. [`Machine::outputs`](super::Machine::outputs) returns the accepted outputs for every
-/// exit.
+/// The outcome of an agent run: completed with the agent's last output, failed for a reason, or cancelled.
+/// [`Machine::outputs`](super::Machine::outputs) returns the accepted outputs for every exit.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
@@ -128,7 +129,7 @@ pub enum Exit {
     WithoutOutput {
         /// The agent's last output.
         output: Json,
-        /// The tools of the required outputs that the agent has not submitted.
+        /// The names of the tools that the agent should have called to submit the missing outputs.
         missing: Vec<String>,
     },
     /// The agent failed, or its last output exceeds a limit.
@@ -144,13 +145,14 @@ pub enum Exit {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MachineAnomaly {
-    /// The input reports the outcome of an unknown or queued tool call, or the answer of an unknown tool call. A call is unknown if the
-    /// state machine accepted no call with this ID.
+    /// The state machine received the outcome of an unknown or queued tool call, or the answer of an unknown tool call. A call is
+    /// unknown if the state machine accepted no call with this ID.
     UnknownCall {
         /// The tool call ID in the unexpected input of the state machine.
         call_id: CallId,
     },
-    /// The input reports the outcome of a tool call that was already deferred, or the outcome or answer of an answered tool call.
+    /// The state machine received another outcome of an already deferred tool call, or an outcome or answer of an already
+    /// answered call.
     ///
     /// The machine ignores the result.
     DuplicateCompletion {
@@ -162,16 +164,18 @@ pub enum MachineAnomaly {
         /// The ID that both tool calls have.
         call_id: CallId,
     },
-    /// The input reports the answer of a pending tool call, but the run is not suspended for that call.
+    /// The state machine received the answer of a pending tool call, but the run is not suspended for that call.
     ///
     /// If the call is deferred, send the answer again after its [`Effect::Defer`].
     NotDeferred {
         /// The ID of the pending tool call in the unexpected input of the state machine.
         call_id: CallId,
     },
-    /// The input arrived after the end of the agent run. If the input is a call, its caller receives `cancelled`.
+    /// The state machine received an input after the end of the agent run. If the input is a call, its caller receives
+    /// `cancelled`.
     AfterTerminal,
-    /// The input belongs to another agent run. The state machine answers no caller, so the driver must answer the caller of a stale call.
+    /// The state machine received an input of another agent run. The state machine answers no caller, so the driver must answer
+    /// the caller of a stale call.
     StaleRun {
         /// The run ID in the unexpected input, which is not the ID of the state machine's run.
         run: RunId,

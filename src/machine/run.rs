@@ -145,7 +145,7 @@ impl Machine {
         self.outputs.accepted()
     }
 
-    /// Returns the end of the agent run with its result or reason, or `None` if the run has not ended.
+    /// Returns the outcome of the agent run, or `None` if the run has not ended.
     ///
     /// [`Effect::Finish`] has the same value when the run ends.
     #[must_use]
@@ -166,8 +166,8 @@ impl Machine {
         }
     }
 
-    /// Returns the actions to repeat after a restart: effects of [`step`](Self::step) that the driver may not have carried out. This
-    /// method changes nothing and may be called repeatedly.
+    /// Returns the requested actions (effects of [`step`](Self::step)) that may not have been carried out before a restart and
+    /// must be repeated. This method changes nothing and may be called repeatedly.
     ///
     /// - `CancelCall` for each call that was cancelled while it executed, unless the call is forgotten.
     /// - `Execute` for each executing call. The driver decides if a tool may run twice. The run ID and the call ID form an

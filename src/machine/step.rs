@@ -175,15 +175,15 @@ impl Machine {
         }
     }
 
-    /// Clears the delivered tool call answers and the reminder to the agent. A signal from the agent proves that both arrived.
+    /// Clears the delivery state of tool call answers and of the reminder, once a signal from the agent proves that both arrived.
     pub(super) fn confirm_delivery(&mut self) {
         self.turn.confirm_delivery();
         self.reminding = false;
     }
 }
 
-/// Returns the effects of an input that arrives after the agent run has ended: a report of the anomaly. If the input is a
-/// tool call, its caller receives the error `cancelled`.
+/// Returns the requested actions for an input that arrives after the agent run has ended: a report of the unexpected input. If
+/// the input is a tool call, its caller receives the error `cancelled`.
 fn absorb(signal: Signal) -> Vec<Effect> {
     let mut effects = vec![Effect::Report(MachineAnomaly::AfterTerminal)];
     match signal {

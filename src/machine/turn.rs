@@ -5,29 +5,29 @@ use super::policy::ResultDelivery;
 use super::size;
 use serde::{Deserialize, Serialize};
 
-/// Size in bytes of the saved record of a request that waits for a tool call's answer. Excludes the call ID and an error that refuses the
-/// call.
+/// Overhead in bytes of one request that waits for a tool call's answer, in the saved state machine of an agent run. Excludes the
+/// call ID and an error that refuses the call.
 const CALLER_BYTES: usize = 64;
 
-/// Maximum size in bytes of the error that refuses a tool call, in the saved record of a request that waits for the answer.
+/// Maximum size in bytes of an error that refuses a tool call, in the saved state machine of an agent run.
 const REFUSAL_BYTES: usize = 448;
 
 /// The callers that wait for answers of tool calls, in order of arrival. A call that was sent twice has two callers.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Turn {
     callers: Vec<Caller>,
-    /// If `true`, more tool calls of this turn follow.
+    /// If `true`, the agent's turn has more tool calls that the state machine has not received yet.
     open: bool,
-    /// If `true`, the tool call answers of the turn were delivered together. The callers remain until the next signal of the agent, so
-    /// that a restarted worker can deliver the answers again.
+    /// If `true`, the answers of all tool calls in the agent's turn were delivered to the agent together. The callers remain
+    /// until the next signal of the agent, so that a restarted worker can deliver the answers again.
     delivered: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Caller {
     pub(super) call_id: CallId,
-    /// The error that refuses the tool call for this caller only. `None` if the caller receives the same answer as the other callers of
-    /// the tool call.
+    /// The error that only this caller of a tool call receives, because the state machine refused its request. `None` if the
+    /// caller receives the same answer as the other callers of the tool call.
     pub(super) own: Option<Answer>,
 }
 
@@ -56,7 +56,7 @@ impl Caller {
 }
 
 impl Turn {
-    /// Clears the delivered tool call answers of a turn. A signal from the agent proves that the answers arrived.
+    /// Clears the delivered tool call answers of a turn, once a signal from the agent proves that the answers arrived.
     pub(super) fn confirm_delivery(&mut self) {
         if self.delivered {
             *self = Self::default();
@@ -84,7 +84,7 @@ impl Turn {
         self.callers.iter().any(|caller| caller.call_id == *id)
     }
 
-    /// Returns the answers that are ready for delivery, and counts them as delivered.
+    /// Returns the tool call answers that can be delivered to the agent now, each only once.
     pub(super) fn take_ready(
         &mut self,
         delivery: ResultDelivery,
@@ -112,7 +112,8 @@ impl Turn {
         }
     }
 
-    /// Returns the delivered tool call answers of the turn while their arrival is unconfirmed, else an empty list.
+    /// Returns the delivered tool call answers of the agent's turn until the agent confirms their arrival, otherwise an empty
+    /// list.
     pub(super) fn delivered(&self, calls: &Calls) -> Vec<ToolResult> {
         if self.delivered {
             self.answers(calls).flatten().collect()
