@@ -40,7 +40,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 pub struct Breadcrumb {
     /// The breadcrumb's ID, which is the same for all of its versions.
     pub id: BreadcrumbId,
-    /// The owner of the breadcrumb on an RCRT server. `None` on other stores.
+    /// The ID of the breadcrumb's owner on an RCRT server, or `None` on other stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_id: Option<String>,
     /// The breadcrumb's schema name with its version, such as `user.message.v1`. At most [`MAX_SCHEMA_BYTES`](Self::MAX_SCHEMA_BYTES)
@@ -189,7 +189,7 @@ impl Breadcrumb {
             .saturating_add(hints)
     }
 
-    /// Returns the sort key of breadcrumbs in a store: update time, then version, then ID.
+    /// Returns the sort key by which stores order breadcrumbs: the update time, then the version, then the ID.
     ///
     /// Pass the key of the last item to [`Query::before`](crate::store::Query::before), to read the
     /// next page of a search.

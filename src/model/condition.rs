@@ -132,7 +132,7 @@ impl Condition {
         }
     }
 
-    /// Returns the same condition with another value. The path is not compiled again.
+    /// Returns a copy of the condition in which `value` replaces the value to compare with. The path is not compiled again.
     #[cfg(feature = "workflows")]
     pub(crate) fn with_value(&self, value: Value) -> Self {
         let compiled = match &self.compiled {
@@ -191,13 +191,14 @@ impl Condition {
         (!path.is_plain()).then_some(path)
     }
 
-    /// Returns `true` if the condition holds on a breadcrumb's context, within a number of search steps. Returns `false` if the evaluation
-    /// of the condition's path fails or takes more than `limit` steps.
+    /// Returns `true` if the condition holds on a breadcrumb's context, and its evaluation takes at most `limit` JSONPath search
+    /// steps. Returns `false` if the evaluation of the condition's path fails or takes more than `limit` steps.
     pub(super) fn holds_in(&self, context: &dyn ConditionContext, limit: usize) -> bool {
         self.outcome(context, limit).unwrap_or(false)
     }
 
-    /// Returns `true` if the condition holds on a breadcrumb's context, or `None` if the evaluation fails or takes more than `limit` steps.
+    /// Returns the result of the condition on a breadcrumb's context, or `None` if the evaluation fails or takes more than
+    /// `limit` search steps.
     fn outcome(&self, context: &dyn ConditionContext, limit: usize) -> Option<bool> {
         let compiled = self.compiled.as_ref().ok()?;
         let any = |check: &dyn Fn(&Value) -> bool| context.any(&compiled.path, limit, check);

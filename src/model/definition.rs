@@ -118,7 +118,7 @@ pub enum DefinitionProblem {
     /// A field of a subscription is both inside and outside of its `selector`.
     #[error("the field is both inside and outside of \"selector\"; remove one of the two")]
     Twice,
-    /// The value of a definition field is not one of the field's known names, such as `trigger` for a role.
+    /// A field of the definition that accepts only certain names, such as the field `role`, has another value.
     ///
     /// The nearest name is in the message if one is close.
     #[error("unknown value {value:?}{}", instead(*nearest, known))]
@@ -135,14 +135,14 @@ pub enum DefinitionProblem {
     /// [`DefinitionError::field`] has the index of the condition and its field.
     #[error("{0}")]
     Condition(ConditionError),
-    /// The limit of a subscription's fetch is 0 or higher than [`DefinitionOptions::max_limit`].
+    /// The maximum number of breadcrumbs that a subscription fetches is 0, or higher than [`DefinitionOptions::max_limit`].
     ///
     /// The maximum is 1,000 by default.
     #[error("the fetch limit {value} is out of range; set a limit from 1 to {most}")]
     Limit {
-        /// The limit of the fetch in the definition.
+        /// The invalid maximum number of fetched breadcrumbs, as the definition states it.
         value: usize,
-        /// The highest limit that a fetch can have.
+        /// The highest number that a definition may state as the maximum number of fetched breadcrumbs.
         most: usize,
     },
     /// The definition has more subscriptions, conditions or regular expressions than the limit.
@@ -160,7 +160,7 @@ pub enum DefinitionProblem {
         /// The maximum number of subscriptions, conditions or regular expressions in one definition.
         most: usize,
     },
-    /// The key of a subscription is `trigger`, which every context uses for the trigger breadcrumb.
+    /// The key of a subscription is `trigger`, which is reserved for the trigger breadcrumb in every context.
     ///
     /// The context already has the trigger under this name.
     #[error("\"trigger\" is reserved for the trigger breadcrumb; choose another key")]
@@ -233,7 +233,7 @@ impl DefinitionError {
         &self.problem
     }
 
-    /// Returns [`Retry::Never`]: the definition has to change.
+    /// Returns [`Retry::Never`], because an unchanged definition fails again.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never

@@ -28,7 +28,8 @@ mod read;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The kind of change, as the event source reports it. See [`effective_kind`](Self::effective_kind).
+    /// The kind of the event (created, updated, deleted or ping), as the event source reports it. See
+    /// [`effective_kind`](Self::effective_kind).
     pub kind: EventKind,
     /// The ID of the changed breadcrumb. [`BreadcrumbId::NIL`] for a ping.
     pub breadcrumb_id: BreadcrumbId,
@@ -144,8 +145,8 @@ impl Event {
         Self::of(EventKind::Deleted, tombstone)
     }
 
-    /// Returns the kind of the event, with creations and updates distinguished by the breadcrumb's version instead of the event
-    /// source's name. A creation or update of version 1 is [`EventKind::Created`], although an RCRT server sends the type
+    /// Returns the event's kind, in which writing version 1 of a breadcrumb is a creation and writing a later version is an
+    /// update. A creation or update of version 1 is [`EventKind::Created`], although an RCRT server sends the type
     /// `breadcrumb.updated`.
     ///
     /// Routing uses this kind. A program that handles events itself should use it too.

@@ -5,7 +5,8 @@ use super::subscription::{Role, Subscription};
 use serde::Serialize;
 use std::fmt;
 
-/// Explanation of the [`Route`] of an event: each subscription's match, or its first requirement that the event does not meet.
+/// Explanation of an event's effect ([`Route`]) on an executor: for each subscription, a match or the first requirement that the
+/// event does not meet.
 ///
 /// The `Display` form has one line for each subscription and quotes values of the event's context. Show the explanation only to
 /// people with access to this context, and do not log it.
@@ -14,7 +15,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The explained route: the effect of the event on the executor.
+    /// The explained effect of the event on the executor.
     ///
     /// The same as the result of [`Subscriptions::route`].
     pub route: Route,
@@ -22,7 +23,7 @@ pub struct Explanation {
     pub subscriptions: Vec<Explained>,
 }
 
-/// Explanation of the match of one subscription and an event.
+/// Explanation of the reason why one subscription matches or does not match an event.
 ///
 /// The `Display` form is one line, such as `trigger "order": matches schema_name "order.v1"`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -44,8 +45,8 @@ pub struct Explained {
 }
 
 impl Subscriptions {
-    /// Explains the route of an event through the subscriptions. For each subscription, the explanation contains the match, or the first
-    /// failed test with the tested value.
+    /// Explains the effect of an event on the executor with these subscriptions. For each subscription, the explanation contains
+    /// the match, or the first failed test with the tested value.
     ///
     /// # Examples
     /// ```

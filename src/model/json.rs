@@ -211,7 +211,7 @@ impl Json {
         Ok(self.clone())
     }
 
-    /// Creates a `Json` from a stored text with the [`canonical`](Self::canonical) form. Validates only the syntax.
+    /// Creates a `Json` from a stored text in [`canonical`](Self::canonical) form, and validates only the syntax.
     ///
     /// # Errors
     /// Returns the error of `serde_json` if the text is not JSON.
@@ -360,7 +360,7 @@ impl fmt::Debug for Json {
 }
 
 impl fmt::Display for Json {
-    /// Writes the JSON text.
+    /// Writes the JSON as text to the formatter.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.text {
             Some(text) => f.write_str(text.get()),

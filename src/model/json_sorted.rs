@@ -1,4 +1,4 @@
-//! JSON text that does not depend on the order of keys.
+//! Conversion of JSON values to text with sorted object keys, so that equal values have equal texts.
 //!
 //! The maps of `serde_json` are sorted by key, unless a crate of the program enables its feature `preserve_order`. Code that hashes or
 //! compares JSON as text therefore uses [`sorted_text`].

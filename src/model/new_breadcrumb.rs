@@ -201,7 +201,7 @@ impl NewBreadcrumb {
         self
     }
 
-    /// Returns version 1 of the breadcrumb, with an ID and its commit time.
+    /// Returns version 1 of the new breadcrumb, with the ID `id` and the commit time `at`.
     ///
     /// Use this method in unit tests that need a [`Breadcrumb`] without a store, and in your own
     /// store. `at` becomes the creation time and the update time.

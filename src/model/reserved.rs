@@ -26,7 +26,7 @@ const SCHEMAS: [&str; 18] = [
 /// Schema name of the record of a chat session.
 pub(crate) const CHAT_SESSION: &str = "chat.session.v1";
 
-/// Schema name of the events of a chat turn.
+/// Schema name of the breadcrumbs in which a run saves the events of a chat turn, such as streamed text, for the client.
 pub(crate) const CHAT_TURN: &str = "chat.turn.v1";
 
 /// Prefix of the tag that names the chat session to which a breadcrumb belongs.
@@ -69,7 +69,7 @@ pub(crate) fn is_unrouted_schema(schema: Option<&str>) -> bool {
     schema.is_some_and(|schema| schema == CHAT_TURN || schema == CHAT_SESSION)
 }
 
-/// Returns the tag that a request shares with its answers. The tag contains the request ID.
+/// Returns the tag that a run's request to a tool, agent or person shares with the answers. The tag contains the request ID.
 pub(crate) fn request_tag(request_id: &str) -> String {
     format!("{REQUEST_TAG}{request_id}")
 }

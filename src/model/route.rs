@@ -208,7 +208,8 @@ impl Subscriptions {
         self.route_input(event.effective_kind(), &SelectorInput::of_event(event))
     }
 
-    /// Returns the effect of a breadcrumb that was read from the store after an event. Never returns [`Route::NeedsContext`].
+    /// Returns the effect of an event on the executor, decided by the event's breadcrumb as it was read from the store. Never
+    /// returns [`Route::NeedsContext`].
     ///
     /// `kind` is the [`Event::effective_kind`] of the event.
     ///

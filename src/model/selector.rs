@@ -53,7 +53,7 @@ impl PartialEq for SelectorFields {
     }
 }
 
-/// Schema name that selects all schemas.
+/// Wildcard for the schema name of a selector, which stands for all schemas.
 const ANY_SCHEMA: &str = "*";
 
 impl Selector {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 const SCHEMAS: [&str; 2] = ["a.v1", "b.v1"];
 const TAGS: [&str; 3] = ["session:1", "session:2", "tool:adder"];
 const MEMBERS: [&str; 3] = ["x", "y", "z"];
-/// List of paths for generated conditions: plain paths and searches, with and without `$`, for one node or several nodes.
+/// JSONPaths of generated conditions, with and without `$`: paths of only names and indexes, and paths with wildcards.
 pub(super) const PATHS: [&str; 8] = [
     "x", "$.x", "$['y']", "$.x.y", "$.z[0]", "$.z[-1]", "$.z[*]", "$.*",
 ];

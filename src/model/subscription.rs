@@ -37,12 +37,12 @@ pub struct Subscription {
     pub key: Option<String>,
     /// The method, the number and the order of the fetched breadcrumbs. Ignored on a trigger.
     pub fetch: Fetch,
-    /// If `true`, an attempt of a run fails if the fetch of the breadcrumbs fails, or if a fetch of one item finds nothing. Defaults to
-    /// `false`. Ignored on a trigger.
+    /// If `true`, an attempt of a run fails if the breadcrumbs cannot be fetched, or if the subscription fetches at most one and
+    /// finds none. Defaults to `false`. Ignored on a trigger.
     pub required: bool,
-    /// Prefixes of the trigger's tags that each fetched breadcrumb must have too, such as `session:`. A context subscription fetches only
-    /// breadcrumbs that have all tags of the trigger with these prefixes. It fetches nothing unless the trigger has a tag with each prefix.
-    /// Ignored on a trigger.
+    /// Tag prefixes such as `session:`: each fetched breadcrumb must have the trigger's tags that start with one of these
+    /// prefixes. A context subscription fetches only breadcrumbs that have all tags of the trigger with these prefixes. It
+    /// fetches nothing unless the trigger has a tag with each prefix. Ignored on a trigger.
     pub scope: Vec<String>,
     /// The priority of the subscription: of several matching triggers, the one with the highest number is used. If a context
     /// exceeds its maximum size, items with the lowest priority are omitted first. Defaults to 0.
@@ -75,7 +75,7 @@ impl Role {
     /// Both roles of subscriptions.
     pub const ALL: [Self; 2] = [Self::Trigger, Self::Context];
 
-    /// Returns `Context` for `Trigger`, and `Trigger` for `Context`.
+    /// Returns the opposite role: `Context` for `Trigger`, and `Trigger` for `Context`.
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Trigger => Self::Context,
@@ -154,7 +154,8 @@ impl Method {
         }
     }
 
-    /// Returns the default limit of the fetch method: 1 for `event_data` and `latest`, 10 for `recent`, 5 for `vector`.
+    /// Returns the default maximum number of breadcrumbs for the fetch method: 1 for `event_data` and `latest`, 10 for `recent`,
+    /// 5 for `vector`.
     #[must_use]
     pub const fn default_limit(self) -> usize {
         match self {
@@ -396,8 +397,8 @@ impl Subscription {
         self
     }
 
-    /// Makes an attempt of a run fail if the fetch of this context subscription fails, or if a fetch of one item finds nothing. See the
-    /// field `required`.
+    /// Makes an attempt of a run fail if the breadcrumbs cannot be fetched, or if the subscription fetches at most one and finds
+    /// none. See the field `required`.
     ///
     /// Without this setting, a failed fetch only adds the source to
     /// [`ExecutionContext::missing`](crate::ExecutionContext::missing), and the run continues.
@@ -407,8 +408,8 @@ impl Subscription {
         self
     }
 
-    /// Adds tag prefixes to the scope, which limits the fetched breadcrumbs to those that share tags with the trigger. If a tag of the
-    /// trigger starts with one of these prefixes, a fetched breadcrumb must have the same tag. See the field `scope`.
+    /// Adds tag prefixes such as `session:`: each fetched breadcrumb must have the trigger's tags that start with one of these
+    /// prefixes. See the field `scope`.
     ///
     /// Use it so that a run reads only breadcrumbs of the same session or order. Without a shared
     /// tag, the source is empty and listed as missing.

@@ -24,7 +24,8 @@ use super::{MAX_CONDITIONS, MAX_REGEXES};
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct DefinitionOptions {
-    /// The maximum `limit` or `nn` of a subscription's fetch. Defaults to 1,000.
+    /// The highest number that a definition may state as the maximum number of breadcrumbs of a fetch (`limit` or `nn`). Defaults
+    /// to 1,000.
     pub max_limit: usize,
     /// The maximum number of subscriptions of one executor. Defaults to 256.
     pub max_subscriptions: usize,
@@ -60,7 +61,7 @@ impl Default for DefinitionOptions {
 }
 
 impl DefinitionOptions {
-    /// Sets the maximum `limit` or `nn` of a subscription's fetch.
+    /// Sets the highest number that a definition may state as the maximum number of breadcrumbs of a fetch (`limit` or `nn`).
     ///
     /// Defaults to 1,000. The number of fetched breadcrumbs bounds the memory of a run.
     #[must_use]

@@ -105,7 +105,7 @@ impl KeyPolicy {
         self
     }
 
-    /// Sets the default limit of a subscription's fetch, for all fetch methods.
+    /// Sets the default maximum number of breadcrumbs that a context subscription fetches, for all fetch methods.
     ///
     /// Applies to a subscription whose definition has no limit.
     #[must_use]

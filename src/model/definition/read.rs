@@ -384,7 +384,8 @@ impl<'o> Reader<'o> {
         }
     }
 
-    /// Reads a `limit` or `nn` of a subscription. A number larger than `usize` becomes `usize::MAX`, which exceeds every limit.
+    /// Reads the field `limit` or `nn` of a subscription: the maximum number of breadcrumbs to fetch. A number larger than
+    /// `usize` becomes `usize::MAX`, which exceeds every limit.
     fn count(&mut self, field: &str, field_path: &str) -> Result<Option<usize>, DefinitionError> {
         let Some(found) = self.fields.remove(field) else {
             return Ok(None);

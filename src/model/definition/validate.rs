@@ -58,7 +58,7 @@ pub(crate) struct ConditionCount {
 }
 
 impl ConditionCount {
-    /// Counts conditions with these operators towards a definition's limits on conditions and on regular expressions.
+    /// Counts conditions, each given by its operator, and checks a definition's limits on conditions and on regular expressions.
     ///
     /// # Errors
     /// Returns the exceeded limit.

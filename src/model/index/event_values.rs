@@ -42,7 +42,8 @@ impl<'e> EventValues<'e> {
         values.get(at)
     }
 
-    /// Returns the hash of a JSONPath and its value. Equal values have equal hashes.
+    /// Returns the hash of a JSONPath and of the value at this path in an event's context, to find selectors that require this
+    /// value. Equal values have equal hashes.
     pub(super) fn hash(&self, value: &PathValue<'_>) -> u64 {
         value.hash(self.state)
     }

@@ -47,7 +47,8 @@ impl<'e> PathValue<'e> {
         self.node.value()
     }
 
-    /// Returns the hash of a JSONPath and its value in an event's context. Equal values have equal hashes.
+    /// Returns the hash of a JSONPath and of the value at this path in an event's context, to find selectors that require this
+    /// value. Equal values have equal hashes.
     pub(super) fn hash(&self, state: &RandomState) -> u64 {
         *self.hash.get_or_init(|| self.node.hash(state, self.path))
     }
@@ -80,7 +81,8 @@ fn unquoted(text: &str) -> Option<&str> {
     (!inner.contains('\\')).then_some(inner)
 }
 
-/// Returns the hash of a JSONPath and a value. Values that are equal in conditions have equal hashes.
+/// Returns the hash by which the selector index compares the JSON values at a JSONPath. Values that are equal in conditions have
+/// equal hashes.
 pub(super) fn hash_value(state: &RandomState, path: usize, value: &Value) -> u64 {
     let kind = match value {
         Value::String(text) => return hash_text(state, path, text),

@@ -23,7 +23,7 @@ impl Paths {
     /// Identifying number of the root path `$` in the tree.
     pub(super) const ROOT: usize = 0;
 
-    /// Adds one use of a JSONPath, and returns the number that identifies the path in the tree.
+    /// Increments the use count of a JSONPath, and returns the number that identifies the path in the tree.
     pub(super) fn acquire(&mut self, steps: &[Step]) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node::default());
@@ -133,7 +133,8 @@ impl Paths {
         }
     }
 
-    /// Calls `found` like [`walk`](Self::walk), but only for paths that continue from `at` with an array index.
+    /// Calls `found` like [`walk`](Self::walk), but only for each JSONPath that starts with `at` and continues with an array
+    /// index.
     pub(super) fn walk_items<'v>(
         &self,
         at: usize,

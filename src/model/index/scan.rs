@@ -4,9 +4,10 @@ use super::path_value::PathValue;
 use super::paths::Paths;
 use crate::model::json_check::{self, MAX_DEPTH};
 
-/// Maximum length in bytes of a number that is certain to be in the range of a `Value`.
+/// Maximum length in bytes of a JSON number that the scanner accepts without a parser, because the number is certainly in range.
 const PARSEABLE_NUMBER_BYTES: usize = 100;
-/// Maximum number of exponent digits of a number that is certain to be in the range of a `Value`.
+/// Maximum number of exponent digits of a JSON number that the scanner accepts without a parser, because the number is certainly
+/// in range.
 const PARSEABLE_EXPONENT_DIGITS: usize = 2;
 
 /// Returns the values of a JSON text at the paths that the indexed conditions use, sorted by path number.

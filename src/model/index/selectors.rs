@@ -21,7 +21,7 @@ pub(crate) struct SelectorIndex<K> {
     /// The groups of selectors by the hash of the schema name. Schema names with the same hash share a group.
     by_schema: ByHash<Group<K>>,
     any_schema: Group<K>,
-    /// Random keys of the hashes, so the writers of selectors and events cannot cause collisions.
+    /// Random keys of the hash function, so that the authors of selectors and events cannot cause hash collisions.
     state: RandomState,
     len: usize,
 }

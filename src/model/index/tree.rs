@@ -30,7 +30,7 @@ struct Branches<K> {
     all_tags: Edges<K>,
     any_tags: Edges<K>,
     values: Edges<K>,
-    /// Number of edges from this tree node that test a value at a JSONPath, by path number.
+    /// Map from a JSONPath's identifying number to the number of edges from this tree node that test a value at this path.
     paths: HashMap<usize, usize, BuildHasherDefault<PassThrough>>,
 }
 
@@ -74,7 +74,7 @@ impl Plan {
     /// Maximum number of required tags and values of a selector that the index stores. The test of the candidates covers further ones.
     pub(super) const MAX_REQUIRED: usize = 16;
 
-    /// Creates the plan of a selector: its sorted required tests (`all`) and its sorted alternative tests (`any`), without duplicates.
+    /// Creates the sorted lists of a selector's required tests (`all`) and alternative tests (`any`), without duplicates.
     pub(super) fn new(mut all: Vec<Edge>, mut any: Vec<Edge>) -> Self {
         all.sort_unstable();
         all.dedup();

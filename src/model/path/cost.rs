@@ -11,23 +11,22 @@ use serde_json::Value;
 /// document of 1 MiB of one-digit numbers takes half of these steps for one short path.
 pub(crate) const MAX_SEARCH_STEPS: usize = 1 << 22;
 
-/// The number of search steps for one node of a document. The evaluator formats the normalized path of each node.
+/// Cost in JSONPath search steps of visiting one node of a JSON value. The evaluator formats the normalized path of each node.
 const NODE_STEPS: usize = 4;
-/// The number of bytes that cost as many search steps as one node. The normalized path of a node and the content of a string
-/// count.
+/// Number of bytes in a node's normalized path and string that cost as many JSONPath search steps as one more node.
 const NODE_BYTES: usize = 64;
-/// The length in bytes that counts as one more search: a JSONPath of n times this length takes n + 1 times the steps of the
-/// shortest JSONPath.
+/// Number of bytes by which a JSONPath must grow to cost one more search with the shortest JSONPath. A JSONPath of n times this
+/// length takes n + 1 times the steps.
 const PATH_BYTES: usize = 32;
 
 impl Path {
-    /// Returns the factor by which the length of this JSONPath multiplies the steps of a search.
+    /// Returns the ratio of the cost of a search with this JSONPath to the cost of a search with the shortest JSONPath.
     pub(crate) fn search_factor(&self) -> usize {
         1 + self.source().len() / PATH_BYTES
     }
 
-    /// Returns the number of steps of an evaluation of this JSONPath, or `None` if it is more than `limit`. A plain path takes 0
-    /// steps.
+    /// Returns the number of search steps that this JSONPath takes on a JSON value, or `None` if it takes more than `limit`
+    /// steps. A plain path takes 0 steps.
     pub(crate) fn search_steps(&self, value: &Value, limit: usize) -> Option<usize> {
         if self.is_plain() {
             return Some(0);
@@ -37,7 +36,7 @@ impl Path {
         Some(steps.saturating_mul(factor))
     }
 
-    /// Checks that an evaluation of this JSONPath takes at most `limit` steps.
+    /// Checks that a search of a JSON value with this JSONPath takes at most `limit` search steps.
     pub(crate) fn admit_search(&self, value: &Value, limit: usize) -> Result<(), PathError> {
         match self.search_steps(value, limit) {
             Some(_) => Ok(()),
@@ -56,9 +55,9 @@ pub(crate) fn search_steps(value: &Value, limit: usize) -> Option<usize> {
     Some(limit - remaining)
 }
 
-/// Subtracts the search steps of a value from the remaining steps. Returns `None` if too few steps remain. `location` is
-/// the length of the value's normalized path in bytes. Values below the maximum depth are not counted, because the evaluation
-/// rejects such documents.
+/// Subtracts the cost of visiting a JSON value and its members from the remaining JSONPath search steps. Returns `None` if too
+/// few steps remain. `location` is the length of the value's normalized path in bytes. Values below the maximum depth are not
+/// counted, because the evaluation rejects such documents.
 fn subtract_steps(
     value: &Value,
     depth: usize,

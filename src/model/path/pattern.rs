@@ -22,7 +22,8 @@ pub(crate) enum PatternStep {
     Each,
 }
 
-/// Parses a pattern of at most 32 steps. The error is the reason for which the text is not a pattern.
+/// Parses a pattern (a JSONPath that is matched step by step) of at most 32 steps. The error is the reason for which the text is
+/// not a pattern.
 pub(crate) fn pattern(text: &str) -> Result<Vec<PatternStep>, &'static str> {
     let text = text.trim_matches(is_blank);
     if text.is_empty() {
