@@ -11,7 +11,8 @@ pub(crate) use asking::{REQUEST, RESPONSE, request};
 use crate::model::display_text;
 use serde_json::Value;
 
-/// Returns the answer of an agent in a response: its output, otherwise its message, otherwise the whole context.
+/// Returns the answer from the context of an agent's response: the field `output`, otherwise the field `message`, otherwise the
+/// whole context.
 pub(crate) fn answer_value(context: &Value) -> Value {
     let message = context.get("message").and_then(Value::as_str);
     match (context.get("output"), message) {
@@ -22,7 +23,8 @@ pub(crate) fn answer_value(context: &Value) -> Value {
     }
 }
 
-/// Returns the answer of an agent in a response as text: a string as it is, and any other value as JSON.
+/// Returns an agent's answer as text, from the context of its response breadcrumb: a string as it is, and any other value as
+/// JSON.
 pub(crate) fn answer_text(context: &Value) -> String {
     display_text(&answer_value(context))
 }

@@ -109,7 +109,7 @@ pub(crate) struct Change<'c> {
     pub(crate) arguments: &'c Value,
     /// If `true`, the approval and the question have the same tool call arguments.
     pub(crate) is_same: bool,
-    /// The approval rules for the right to change the tool call arguments in an approval.
+    /// The approval rules that decide which people may change the tool call arguments in an approval.
     pub(crate) rules: &'c [Approval],
     /// The creation time of the question. `None` if the time is unknown, so that the time of a rule counts as expired.
     pub(crate) asked_at: Option<Timestamp>,

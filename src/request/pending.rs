@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 pub(crate) struct Pending<'r> {
     /// The ID of the run's request, which the answer repeats.
     pub(crate) request_id: &'r str,
-    /// The answer that the request waits for.
+    /// The expected kind of answer to the run's request, for example a person's decision or a tool's result.
     pub(crate) expected: Expected<'r>,
 }
 
-/// The answer that a request of a run waits for.
+/// The expected kind of answer to a request of a run: from an agent, a model, a tool or a person.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected<'r> {
     /// The answer of another agent to the run's request.
@@ -25,22 +25,22 @@ pub(crate) enum Expected<'r> {
     /// The decision about a tool call by a permitted person. `by` lists the permitted people, and `digest` identifies
     /// the tool call.
     Approval { digest: &'r str, by: &'r People },
-    /// The answer of a model. The run requested it with a tool request, because another service calls the model.
+    /// A model's answer, which the run requested with a tool request because another service calls the model.
     Model { tool: &'r str },
-    /// An answer to a question to a person. The answer must fit the question's schema. `of` lists the permitted people,
+    /// A person's answer to a question of the run. The answer must fit the question's schema. `of` lists the permitted people,
     /// and an empty list permits everyone.
     Question {
         of: &'r [String],
         /// The JSON Schema that the run checks the answer against, or `None` without a check.
         schema: Option<&'r QuestionSchema>,
     },
-    /// The result of a requested tool call.
+    /// The result of a tool call that the run requested.
     Tool { tool: &'r str },
 }
 
 impl<'r> Pending<'r> {
-    /// Reads the reply to this request in a breadcrumb. Returns `None` if the breadcrumb is not the answer to this
-    /// request. An answer of an agent must follow from the run with this correlation ID.
+    /// Returns the reply that a breadcrumb contains to this request of a run, or `None` if the breadcrumb is not the answer to
+    /// this request. An answer of an agent must follow from the run with this correlation ID.
     ///
     /// The contents of the reply come from `shown`, the part of the breadcrumb's context that a model may see.
     /// Everything that decides whether the breadcrumb counts comes from the whole context.
@@ -72,7 +72,7 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the answer that the run receives instead of an answer whose contents `llm_hints` withhold.
+    /// Returns the substitute answer for the run if `llm_hints` hide the contents of the original answer.
     pub(crate) fn withheld_answer(self) -> Answer {
         match self.expected {
             Expected::Approval { .. } => Answer::error("rejected", human::REJECTED),
@@ -141,7 +141,7 @@ impl<'r> Pending<'r> {
     }
 }
 
-/// Returns the deadline for a person's answer by the store's clock, for a wait that ends at `until`.
+/// Returns the deadline by the store's clock for a person's answer, if the requester waits for the answer until the time `until`.
 ///
 /// Outside a run, `until` is a time of the machine's clock, and the margin allows for the difference of the two clocks.
 /// The waiting side checks for answers a last time at the end of the wait.
@@ -152,7 +152,7 @@ pub(crate) fn answer_deadline(until: Timestamp, is_run: bool) -> Timestamp {
     }
 }
 
-/// Returns the selectors of the answers to these requests of a run, one for each schema name of answers.
+/// Returns the selectors that match the answers to these requests of a run, one selector for each schema name.
 pub(crate) fn selectors<'r>(pending: impl Iterator<Item = Pending<'r>>) -> Vec<Selector> {
     let mut tags: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for request in pending {

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 /// Maximum size in bytes of a tool's input schema in a question. A larger schema is omitted.
 pub(super) const MAX_SCHEMA_BYTES: usize = 16 << 10;
 
-/// Maximum size in bytes of the rules in a question for a change of the tool call arguments. If the rules are larger, the client
-/// refuses changed arguments.
+/// Maximum size in bytes of the rules in a question that decide which people may change the tool call arguments. If the rules are
+/// larger, the client refuses changed arguments.
 const MAX_RULES_BYTES: usize = 16 << 10;
 
 /// The names of the fields that only a question about a tool call has.
@@ -71,8 +71,8 @@ pub(crate) fn approval(
     fields
 }
 
-/// Adds to a question the tool's input schema and the rules for a change of the tool call arguments. Clients need both to change
-/// arguments.
+/// Adds to a question the tool's input schema, and the rules that decide which people may change the tool call arguments. Clients
+/// need both to change arguments.
 fn add_change_terms(
     fields: &mut Map<String, Value>,
     registered: Option<&dyn Tool>,
@@ -212,8 +212,8 @@ fn reorders_text(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns an error result in place of an approved tool call if `llm_hints` exclude the arguments that the approver changed, or `None`
-/// if the call may be made. The result of the call could show the arguments.
+/// Returns an error result if `llm_hints` exclude the arguments that the approver of a tool call changed, or `None` if the call
+/// may be executed. The result of the call could show the arguments.
 pub(crate) async fn withheld_arguments(
     approval: &Breadcrumb,
     changed: Option<&Json>,

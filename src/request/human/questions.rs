@@ -7,7 +7,7 @@ use crate::model::{Breadcrumb, Selector, request_tag};
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Maximum number of question breadcrumbs with one request ID that are read.
+/// Maximum number of questions to people that a lookup by one request ID reads.
 pub(crate) const MAX_QUESTIONS: usize = 1_000;
 
 /// Returns the questions to people with a request ID, oldest first, each with the data that decides which answers are accepted. Questions
@@ -32,8 +32,9 @@ pub(crate) async fn with_id(
     Ok(questions)
 }
 
-/// Returns `true` if the requesting run, or the requesting turn outside a run, accepts a breadcrumb as the answer to its request. A turn
-/// outside a run can start again and ask an equal question under the same ID. The answer of a person must then be to the newest question.
+/// Returns `true` if the requester (a run, or an agent turn outside a run) accepts a breadcrumb as the answer to its request. A
+/// turn outside a run can start again and ask an equal question under the same ID. The answer of a person must then be to the
+/// newest question.
 ///
 /// # Errors
 /// Returns the errors of [`ExecutionContext::accepts`] and of the store.

@@ -50,7 +50,7 @@ impl PartialEq for QuestionSchema {
     }
 }
 
-/// Returns `false` if the value in a person's answer does not fit the JSON Schema of the question. Runs and the
+/// Returns `true` if the value in a person's answer fits the JSON Schema of the question, or cannot be checked. Runs and the
 /// writers of answers share this rule.
 pub(crate) fn has_fit_answer(answer: &Value, schema: Option<&QuestionSchema>) -> bool {
     match (schema, answer.get("answer")) {

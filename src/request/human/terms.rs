@@ -37,7 +37,7 @@ pub(crate) struct QuestionTerms {
     pub(crate) asked_at: Timestamp,
     /// The expiry time of the question, by the clock of the waiting run or turn. Later answers are rejected.
     pub(crate) expires_at: Option<Timestamp>,
-    /// The approval rules for the right to change the arguments of the tool call.
+    /// The approval rules that decide which people may change the arguments of the tool call in an approval.
     change_rules: Vec<Approval>,
 }
 
@@ -102,7 +102,7 @@ impl QuestionTerms {
         self.expires_at.is_none_or(is_in_time) && self.counts(answer)
     }
 
-    /// Returns `true` if an answer was written after the question, by the store's clock, and names no other question.
+    /// Returns `true` if an answer was written after the question, by the store's clock, and does not refer to another question.
     #[cfg(feature = "agents")]
     pub(crate) fn is_before(&self, answer: &Breadcrumb) -> bool {
         answer.updated_at >= self.asked_at && may_answer(&answer.context, self.breadcrumb)
@@ -131,8 +131,8 @@ impl QuestionTerms {
         self.arguments.as_deref() == Some(arguments)
     }
 
-    /// Returns the approvers and the time limit that the question's rules require for a change to these tool call arguments, or `None` if
-    /// no rule applies or nothing changes.
+    /// Returns the approvers and the time limit for a change to these tool call arguments, or `None` if the question's rules
+    /// require no approval. Unchanged arguments require none.
     pub(crate) fn needed_approval(&self, arguments: &Value) -> Option<NeededApproval> {
         match self.is_unchanged(arguments) {
             true => None,
@@ -147,8 +147,8 @@ impl QuestionTerms {
         time.map(|time| self.asked_at + time)
     }
 
-    /// Returns the expiry time of the question if the question has expired at `now`. The clock of `now` can differ by
-    /// `margin` from the clock of the waiting run or turn.
+    /// Returns the expiry time of the question if the question has expired at `now`, otherwise `None`. The clock of `now` can
+    /// differ by `margin` from the clock of the waiting run or turn.
     pub(crate) fn expired(&self, now: Timestamp, margin: Duration) -> Option<Timestamp> {
         self.expires_at.filter(|end| *end + margin < now)
     }

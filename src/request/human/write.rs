@@ -8,15 +8,15 @@ use std::sync::Arc;
 /// Fixed executor ID in the idempotency keys of the writes of people's answers.
 const ANSWERS: &str = "universal-executor:answers";
 
-/// Maximum number of invalid answers to one question. Further answers are refused.
+/// Maximum number of invalid answers that can be written to one question before further answers are refused.
 const MAX_INVALID_ANSWERS: usize = 16;
 
 /// The result of writing a person's answer to a question.
 #[derive(Debug)]
 pub(crate) enum WrittenAnswer {
-    /// The answer of the person, or an equal earlier answer. The answer may have no effect.
+    /// The written answer of the person, or an equal answer that the store already had. The answer may have no effect.
     Own(Arc<Breadcrumb>),
-    /// A valid earlier answer with other contents or from another person. The new answer was not written.
+    /// A valid earlier answer that prevented the write of the new answer, because its contents or its author differ.
     Other(Arc<Breadcrumb>),
 }
 
