@@ -20,8 +20,8 @@ const MAX_ACKS: usize = 64;
 /// Timeout of one acknowledgement of an event to the event source.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A handle of an event delivery, which its holder settles. A handle that is dropped unsettled requests a redelivery of the event. After a
-/// stop, a delivery with a position waits for the next start instead.
+/// A handle by which one handler of an event reports that it has finished with the event's delivery. A handle that is dropped
+/// unsettled requests a redelivery of the event. After a stop, a delivery with a position waits for the next start instead.
 pub(super) struct AckTracker {
     pending: Arc<PendingDelivery>,
     settled: bool,
@@ -63,7 +63,8 @@ struct Acknowledgement {
     position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
     redeliver_after: Option<Duration>,
-    /// The permit of the event delivery, released after the acknowledgement. A refused redelivery keeps the permit.
+    /// The permit that counts the event delivery as in flight, released after the acknowledgement. A refused redelivery keeps the
+    /// permit.
     permit: Option<DeliveryPermit>,
 }
 
@@ -142,13 +143,13 @@ impl Drop for PendingDelivery {
     }
 }
 
-/// A permit for one event delivery in flight, including a delivery that waits for redelivery.
+/// A permit that counts one event delivery as in flight, even while the delivery waits for redelivery.
 #[derive(Debug)]
 pub(super) struct DeliveryPermit(
     #[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit,
 );
 
-/// Creator of the handles of event deliveries, which also limits the number of deliveries in flight.
+/// Factory that creates the handles of event deliveries and limits the number of deliveries in flight.
 pub(super) struct AckTrackers {
     progress: Arc<Progress>,
     stop: CancellationToken,

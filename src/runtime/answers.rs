@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// The receivers of the breadcrumbs that a search of the store finds: suspended runs, and open `wait_for` calls.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AnswerRecipients {
-    /// Only suspended runs receive the breadcrumbs. The search covers a time before the open `wait_for` calls began.
+    /// Only suspended runs receive the breadcrumbs that the search of the store finds. The search covers a time before the open
+    /// `wait_for` calls began.
     Suspended,
     WaitsAndSuspended,
 }
@@ -52,7 +53,7 @@ pub(super) async fn search_from_oldest(
     }
 }
 
-/// Receiver of the pages of a search, which matches each breadcrumb against the open `wait_for` calls and the suspended runs.
+/// Receiver that matches each breadcrumb found in the store with the open `wait_for` calls and the suspended runs.
 struct AnswerMatcher<'s> {
     shared: &'s Shared,
     store_context: &'s StoreContext,

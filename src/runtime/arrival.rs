@@ -1,4 +1,4 @@
-//! An event delivery whose runs are not in the ledger of a store yet.
+//! An event delivery for which the runtime has not added runs to the ledger of a store yet.
 
 use super::ack_tracker::AckTracker;
 use std::sync::Arc;

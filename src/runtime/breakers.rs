@@ -28,7 +28,8 @@ pub struct OpenBreaker {
     pub failing_triggers: usize,
     /// The error code of the executor's last failed attempt, or the outcome of the run, such as `failed`, if this attempt ended the run.
     pub last_error: &'static str,
-    /// The duration until the executor's next probe may start. A probe is the retry of one failed run. Zero if the probe is due or running.
+    /// The duration until the executor's circuit breaker may start the next probe, which is the retry of one failed run. Zero if
+    /// the probe is due or running.
     ///
     /// At most 60 s.
     pub next_probe_in: Duration,
@@ -42,7 +43,7 @@ pub(super) struct Breakers(Mutex<OpenByExecutor>);
 type OpenByExecutor = BTreeMap<(u64, Arc<str>), (OpenCircuit, &'static str)>;
 
 impl Breakers {
-    /// Records the state of an executor's circuit breaker; `None` if the breaker is closed.
+    /// Records the state of an executor's open circuit breaker, or removes the record if the breaker is closed (`None`).
     pub(super) fn set(
         &self,
         store_number: u64,
