@@ -92,7 +92,7 @@ const UNSUPPORTED: [&str; 13] = [
     "tcp_user_timeout",
 ];
 
-/// Rejects a PostgreSQL connection string with a parameter that the driver does not read.
+/// Returns an error if a PostgreSQL connection string contains a parameter that the driver does not read.
 fn refuse_unsupported(url: &str) -> Result<(), PostgresError> {
     let before_fragment = url.split('#').next().unwrap_or(url);
     let Some((_, query)) = before_fragment.split_once('?') else {
@@ -175,8 +175,8 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, Connect
 /// so the statement's own commit waits until the log is on disk, and on the synchronous standbys.
 pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')";
 
-/// SQL statement that makes earlier commits durable, unless all of them are known to be durable. A transaction that changed nothing
-/// executes it, because the transaction's result can depend on a commit that is not durable yet. See also [`FLUSH`].
+/// SQL statement with which a transaction that changed nothing makes all earlier commits durable. It does nothing if the server
+/// knows that they are durable. The transaction's result can depend on a commit that is not durable yet. See also [`FLUSH`].
 pub(super) const FLUSH_IF_BEHIND: &str = "
     SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')
     WHERE current_setting('synchronous_standby_names') <> '' OR pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()";

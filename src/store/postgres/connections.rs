@@ -29,7 +29,7 @@ pub(super) struct Connections {
     /// SQL statements that each new connection of the pool executes first.
     set_up: String,
     wait_timeout: Duration,
-    /// Semaphore with one permit for each connection that can still be taken from the pool.
+    /// Semaphore with one permit for each PostgreSQL connection that the pool can still hand out.
     free: Semaphore,
     /// Idle PostgreSQL connections of the pool. The last one was used last.
     idle: Mutex<Vec<IdleConnection>>,
@@ -46,8 +46,8 @@ struct IdleConnection {
 #[derive(Debug)]
 struct OpenConnection {
     connection: PgConnection,
-    /// The connection's session on the server, or `None` before the statements that begin transactions are prepared. Preparing them needs
-    /// the tables.
+    /// Identity of the connection's session on the PostgreSQL server, or `None` until the connection has prepared the statements
+    /// that begin transactions. Preparing them needs the tables.
     session: Option<Session>,
     /// SQL of the write statements that the connection's PostgreSQL session has prepared. The name of each contains its index.
     write_statements: Vec<Box<str>>,
@@ -87,9 +87,9 @@ impl Connections {
         })
     }
 
-    /// Waits for an answer of the PostgreSQL server, and fails with an I/O timeout after twice the time `wait_timeout`. The server's own
-    /// lock timeout is shorter. A timeout also closes the idle connections, because they may be lost too and the network need not report
-    /// that.
+    /// Waits for a response of the PostgreSQL server, and fails with an I/O timeout if none arrives within twice the
+    /// `wait_timeout` of the pool. The server's own lock timeout is shorter. A timeout also closes the idle connections, because
+    /// they may be lost too and the network need not report that.
     pub(super) async fn with_timeout<T>(&self, answer: impl Future<Output = T>) -> sqlx::Result<T> {
         let limit = self.wait_timeout.saturating_mul(2);
         if let Ok(answer) = timeout(limit, answer).await {
@@ -103,8 +103,8 @@ impl Connections {
         )))
     }
 
-    /// Closes the pool's idle connections if an error means that the session is read-only. A session stays read-only after the server
-    /// accepts writes again.
+    /// Closes all idle connections of the PostgreSQL pool after an error that reports a read-only session, because they can be
+    /// read-only as well. A session stays read-only after the server accepts writes again.
     pub(super) fn record_error(&self, error: &sqlx::Error) {
         if Class::of(error) == Class::ReadOnly {
             self.close_idle();

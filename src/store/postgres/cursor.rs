@@ -1,4 +1,5 @@
-//! Positions of event consumers in PostgreSQL, from which the consumers resume after a restart.
+//! PostgreSQL records of the position up to which each event consumer has acknowledged a tenant's events. After a restart, a
+//! consumer resumes after its position.
 
 use super::NAME;
 use super::column;
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Starts a task that stores the acknowledged positions of event consumers, unless such a task is running.
+/// Starts a task that stores the positions up to which event consumers have acknowledged events, unless such a task is running.
 fn store_soon(database: &Arc<Database>) {
     if database.is_storing.swap(true, Ordering::SeqCst) {
         return;
@@ -44,8 +45,8 @@ fn store_soon(database: &Arc<Database>) {
     }));
 }
 
-/// Stores acknowledged positions of event consumers. Fails if the database has lost commits, because the events of the positions may be
-/// lost.
+/// Stores the positions up to which event consumers have acknowledged events. Fails if the database has lost commits, because the
+/// events of the positions may be lost.
 async fn store(
     database: &Database,
     positions: &HashMap<ConsumerName, u64>,
@@ -54,7 +55,7 @@ async fn store(
     database.read(Store(positions)).await
 }
 
-/// Write that stores acknowledged positions of event consumers. It never lowers a stored position.
+/// Write that stores the positions up to which event consumers have acknowledged events. It never lowers a stored position.
 struct Store<'p>(&'p HashMap<ConsumerName, u64>);
 
 impl Read for Store<'_> {
@@ -89,7 +90,7 @@ impl Read for Store<'_> {
     }
 }
 
-/// Returns the cursor of an event consumer at its stored position. Stores `begin` for a new consumer.
+/// Returns the cursor with which an event consumer resumes after its stored event position. Stores `begin` for a new consumer.
 pub(super) async fn resume(
     database: &Arc<Database>,
     tenant: &Arc<TenantHandle>,

@@ -34,7 +34,7 @@ pub(super) struct Database {
     pub(super) time: StoreClock,
     /// Acknowledged event positions that the store has not saved yet, by tenant and event consumer.
     pub(super) acknowledged: AcknowledgedPositions,
-    /// If `true`, a task stores acknowledged positions of event consumers.
+    /// If `true`, a task is running that stores the positions up to which event consumers have acknowledged events.
     pub(super) is_storing: AtomicBool,
     pub(super) connections: Connections,
     /// Options of the PostgreSQL connection that listens for events of other processes.
@@ -62,11 +62,12 @@ pub(super) struct Database {
     /// Jobs (store operations) that wait for a PostgreSQL transaction.
     pub(super) job_queues: JobQueues,
     pub(super) round_trip: RoundTrip,
-    /// Sender that closes the receivers of [`open`](Self::open()) when the last reference to this state is dropped.
+    /// Sender whose receivers, returned by [`open`](Self::open()), close when the last reference to the store's shared state is
+    /// dropped.
     _open: watch::Sender<()>,
     open: watch::Receiver<()>,
-    /// Sender of a channel that stays open while background tasks have PostgreSQL connections. Each of these tasks has a clone of
-    /// the sender. [`closed`](Self::closed) ends when all clones are dropped.
+    /// Sender of a channel that closes once this shared state is dropped and all background tasks with PostgreSQL connections
+    /// have ended. Each of these tasks has a clone of the sender. [`closed`](Self::closed) ends when all clones are dropped.
     pub(super) ends: watch::Sender<()>,
     ended: watch::Receiver<()>,
 }

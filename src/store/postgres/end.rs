@@ -46,7 +46,7 @@ impl FinalMessageError {
 pub(super) struct FinalMessageResult {
     /// Position of the transaction's changes in the tenant's commit order, or `None` if the last message wrote no changes.
     pub(super) commit_position: Option<CommitPosition>,
-    /// Runs that the claims in the last message leased.
+    /// Runs that were leased by the claims in the last message of the PostgreSQL transaction.
     pub(super) leased: Vec<Leased>,
 }
 

@@ -122,8 +122,8 @@ pub enum PostgresError {
         /// Error of the PostgreSQL driver.
         source: BoxError,
     },
-    /// The database lost commits that this process has seen. Restart each process that uses the schema: its remembered events and leases
-    /// are not in the database.
+    /// The database lost commits that this process has read or made. Restart each process that uses the schema: its remembered
+    /// events and leases are not in the database.
     #[error(
         "the PostgreSQL database lost commits of tenant {tenant:?} in schema {schema:?}: this process has seen events up to position \
          {seen}, but the database ends at position {found} or has other events; the database was probably restored from an older backup, \
@@ -134,7 +134,7 @@ pub enum PostgresError {
         schema: String,
         /// Tenant whose events are lost.
         tenant: String,
-        /// Highest position of the tenant's events that this process has seen.
+        /// Highest position of the tenant's events that this process has read or committed.
         seen: u64,
         /// Highest position of the tenant's events in the database.
         found: u64,
@@ -264,10 +264,11 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// between them.
 pub(super) const ATTEMPTS: u32 = 20;
 
-/// Class of a PostgreSQL driver error, which decides about a retry of the operation.
+/// Class of a PostgreSQL driver error, by which the store decides whether and when to retry the operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Class {
-    /// Another transaction interfered, and the server changed nothing. An immediate retry can succeed.
+    /// The server changed nothing because of a concurrent transaction, for example after a deadlock. An immediate retry can
+    /// succeed.
     Conflict,
     /// The connection to the PostgreSQL server is lost. Uncommitted changes are rolled back, and the outcome of a commit is unknown.
     Lost,
@@ -446,7 +447,8 @@ pub(super) fn unknown_outcome() -> StoreError {
     unavailable(PAUSE, reason.into())
 }
 
-/// Returns the error of a claim whose connection was lost. The claim is in doubt until its leases are listed.
+/// Returns the error for a PostgreSQL connection that was lost during a claim of due runs. The claim is in doubt until its leases
+/// are listed.
 pub(super) fn claim_in_doubt() -> StoreError {
     let reason = "the connection was lost while the server claimed runs; list the leases of the claim, and release them";
     unavailable(PAUSE, reason.into())

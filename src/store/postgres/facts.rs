@@ -119,8 +119,8 @@ impl PendingFacts {
     }
 }
 
-/// Reads one run's ledger row, its trigger's origin, the first other run with its ordering key and its executor's pause from a row of the
-/// query result. The row contains the run's index in `runs`.
+/// Reads the data that decides about one run's state transition (see [`RunFacts`]) from a row of the query result. The row
+/// contains the run's index in `runs`.
 fn read_run_facts(
     pg_row: &PgRow,
     runs: &[RunRef],
@@ -145,7 +145,8 @@ fn read_run_facts(
     }
 }
 
-/// Reads the first other run with a run's ordering key from a row of the query result, or returns `None` if there is none.
+/// Reads the first of the other runs with a run's ordering key from a row of the query result, or returns `None` without other
+/// runs.
 fn first(pg_row: &PgRow, column: usize) -> sqlx::Result<Option<FirstOfKey>> {
     let Some(sequence) = pg_row.try_get::<Option<i64>, _>(column)? else {
         return Ok(None);
@@ -160,18 +161,19 @@ fn first(pg_row: &PgRow, column: usize) -> sqlx::Result<Option<FirstOfKey>> {
 /// Runs, breadcrumbs and request keys that a transaction has read from the PostgreSQL tables.
 #[derive(Default)]
 pub(super) struct ReadFacts {
-    /// Ledger row, trigger origin and related data of each run that the transaction has read. `None` for a run to be enqueued whose row
-    /// exists and does not change.
+    /// Data that decides about the state transitions of runs, for each run that the transaction has read. `None` for a run to be
+    /// enqueued whose row exists and does not change.
     pub(super) runs: HashMap<RunLookupKey, Option<RunFacts>>,
     /// Breadcrumbs or their tombstones that the transaction has read. `None` for a missing breadcrumb.
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<StoredBreadcrumb>>,
-    /// Records of the transaction's request keys. `None` for a new key.
+    /// Ledger records of earlier requests with the transaction's request keys. `None` for a new key.
     pub(super) requests: BTreeMap<RequestKey, Option<RecordedKey>>,
-    /// Earliest time at which one of the tenant's request keys was added or last checked.
+    /// Earliest time at which one of the tenant's request keys was added or last checked for deletion.
     pub(super) oldest_key: Option<Timestamp>,
 }
 
-/// SQL that reads, for each run in a list, the ledger row, the trigger's origin, and the first other run with the same ordering key.
+/// SQL that reads, for each run in a list, the ledger row, the trigger's origin, and the first of the other runs with the same
+/// ordering key.
 ///
 /// `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. With either, the server looks up each run by its index. Otherwise a plan
 /// that was made while the tables were small would read all rows of the tenant. `$filter` may omit runs. `$paused` is the time since which
@@ -260,7 +262,8 @@ pub(super) fn statements() -> String {
     format!("{locked}{enqueued}{}; {requests}", table::FIND)
 }
 
-/// Returns the SQL statement that reads one run's ledger row, its trigger's origin and the first other run with its ordering key.
+/// Returns the SQL statement that reads one run's ledger row, its trigger's origin and the first of the other runs with its
+/// ordering key.
 fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
     let order = run.order.as_deref();
     format!(
@@ -272,8 +275,8 @@ fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
     )
 }
 
-/// Returns the SQL statement that reads, for several runs, the ledger row, the trigger's origin and the first other run with the ordering
-/// key.
+/// Returns the SQL statement that reads, for several runs, the ledger row, the trigger's origin and the first of the other runs
+/// with the same ordering key.
 fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
     let versions = runs.iter().map(|run| run.trigger_version.cast_signed());
     format!(
@@ -285,15 +288,15 @@ fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
     )
 }
 
-/// Data that decides about a run's state transition: its ledger row, its trigger's origin, the first other run with its ordering key, and
-/// its executor's pause.
+/// Data that decides about a run's state transition: its ledger row, its trigger's origin, the first of the other runs with its
+/// ordering key, and its executor's pause.
 #[derive(Clone)]
 pub(super) struct RunFacts {
     /// Ledger row of the run, or `None` if the run is not in the ledger.
     pub(super) stored: Option<StoredRun>,
     /// Recorded origin of the run's trigger: the correlation ID and hops, or `Origin::Own` if the run's own executor wrote the trigger.
     pub(super) origin: Origin,
-    /// First other run with the run's ordering key, or `None` if there is none.
+    /// First of the other runs with the run's ordering key, or `None` without other runs.
     pub(super) first: Option<FirstOfKey>,
     /// Start of the current pause of the run's executor, or `None` if the executor is not paused. Not read for a run to be
     /// enqueued.

@@ -1,5 +1,5 @@
-//! Detection of commits that the PostgreSQL database has lost. Commits are lost if the database lacks events that this process has seen,
-//! for example after a restore from an older backup.
+//! Detection of commits that the PostgreSQL database has lost. Commits are lost if the database lacks events that this process
+//! has read or committed, for example after a restore from an older backup.
 
 use super::NAME;
 use super::error::PostgresError;
@@ -8,16 +8,16 @@ use crate::model::BreadcrumbId;
 use crate::store::StoreError;
 use std::sync::{Arc, OnceLock};
 
-/// Newest events of one tenant that a handle and its clones have seen.
+/// Newest events of one tenant that a store handle and its clones have read or committed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Mark {
-    /// Highest position of the tenant's committed events that a handle and its clones have seen.
+    /// Highest position of the tenant's committed events that a store handle and its clones have read or committed.
     pub(super) head: u64,
-    /// Newest event of the tenant that a handle and its clones have read.
+    /// Newest event of the tenant that a store handle and its clones have read or committed.
     pub(super) event: Option<SeenEvent>,
 }
 
-/// An event that a handle has read: its position, and the breadcrumb version that it announces.
+/// An event that a store handle has read or committed: its position, and the breadcrumb version that it announces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct SeenEvent {
     pub(super) position: u64,
@@ -25,21 +25,22 @@ pub(super) struct SeenEvent {
     pub(super) announces: (BreadcrumbId, u64),
 }
 
-/// Positions of a tenant's events in the database, read after this process recorded the newest events that it had seen (the [`Mark`]).
+/// Range of a tenant's event positions in the database, by which the store detects that events were lost. It is read after this
+/// process recorded the newest events that it had read or committed (the [`Mark`]).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoredEvents {
     /// Position of the tenant's oldest event in the database.
     pub(super) first: u64,
     /// Position of the tenant's newest event in the database.
     pub(super) last: u64,
-    /// ID and version of the breadcrumb whose event is now at the position of the newest event that this process had read, or `None`
-    /// without an event there.
+    /// Breadcrumb ID and version of the event that the database now has at the position of the newest event in the [`Mark`].
+    /// `None` if the database has no event there.
     pub(super) at_mark: Option<(BreadcrumbId, u64)>,
 }
 
 impl Mark {
-    /// Merges another record of the newest seen events into this record. The result has the highest seen position and the newest seen event
-    /// of both.
+    /// Combines this record of the newest events that a process has read or committed with another record. The result has the
+    /// higher position and the newer event of both.
     pub(super) fn add(&mut self, other: Self) {
         self.head = self.head.max(other.head);
         let position = |event: Option<SeenEvent>| event.map(|event| event.position);
@@ -48,8 +49,8 @@ impl Mark {
         }
     }
 
-    /// Returns `true` if the database still has the tenant's events up to the newest seen event. Events that retention deleted do not count
-    /// as missing.
+    /// Returns `true` if the database still has the tenant's events up to the newest event in this [`Mark`]. Events that
+    /// retention deleted do not count as missing.
     pub(super) fn is_in(&self, stored_events: &StoredEvents) -> bool {
         let is_same = self.event.is_none_or(|event| {
             event.position < stored_events.first || stored_events.at_mark == Some(event.announces)

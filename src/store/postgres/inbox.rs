@@ -108,8 +108,8 @@ impl ImportInbox {
     }
 }
 
-/// Returns those breadcrumb IDs of rows of the table `ux_inbox` that are already used. An ID is used if a breadcrumb or a
-/// tombstone of the tenant has it.
+/// Returns the IDs that rows of the table `ux_inbox` specify for new breadcrumbs, but that are already in use. An ID is in use if
+/// a breadcrumb or a tombstone of the tenant has it.
 async fn used_ids(
     transaction: &mut TenantTransaction<'_>,
     rows: &[InboxRow],

@@ -26,7 +26,7 @@ pub(super) trait Job: Send + Sync + 'static {
         None
     }
 
-    /// Adds the runs that the claim after the commit leased to the result of the job (store operation). `leased` is an error if the
+    /// Stores in the job's (store operation's) result which runs the claim after the commit leased. `leased` is an error if the
     /// claim failed.
     fn leased(_answer: &mut Self::Answer, _leased: Result<Vec<Leased>, StoreError>) {}
 
@@ -34,7 +34,7 @@ pub(super) trait Job: Send + Sync + 'static {
     /// position in the tenant's commit order.
     fn finalize_times(_answer: &mut Self::Answer, _commit_position: &CommitPosition) {}
 
-    /// Performs follow-up work of the job (store operation) after the commit, even if the caller no longer waits for the result.
-    /// Does nothing by default.
+    /// Runs actions that require the commit of the job (store operation), even if the caller no longer waits for the result. Does
+    /// nothing by default.
     fn committed(&self, _answer: &Self::Answer) {}
 }

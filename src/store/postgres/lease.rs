@@ -25,7 +25,8 @@ pub(super) struct ClaimRequest {
     executors: Vec<(Arc<str>, usize)>,
     /// Maximum number of runs of all executors that one claim leases.
     most: usize,
-    /// ID that marks the leases of one claim. The store finds the leases by this ID if the answer to the claim is lost.
+    /// ID that a claim of due runs writes into each lease that it grants. The store finds the leases by this ID if the answer to
+    /// the claim is lost.
     pub(super) claim: ClaimId,
 }
 
@@ -106,13 +107,14 @@ pub(super) fn statement() -> String {
     )
 }
 
-/// Maximum context size, in bytes, of a trigger that a claim returns with its run. A claim has up to 64 triggers.
+/// Maximum context size of a trigger, in bytes, up to which a claim returns the trigger together with its run. A claim has up to
+/// 64 triggers.
 const MOST_AT_HAND: usize = 64 << 10;
 
 /// A run that a claim leased.
 #[derive(Clone, Debug)]
 pub(super) struct Leased {
-    /// Position of the run in the order of the claim.
+    /// Sort key that puts the leased runs into the order in which the claim selected them.
     claim_order: (i64, i64),
     pub(super) row: RunRow,
     trigger: Option<Arc<Breadcrumb>>,
@@ -175,7 +177,8 @@ pub(super) async fn due(
     Ok(leased)
 }
 
-/// Returns the runs that a claim leased although the answer to the claim was lost. Omits runs whose lease has expired.
+/// Finds the runs that a claim leased, after the PostgreSQL server's answer to the claim was lost. Omits runs whose lease has
+/// expired.
 pub(super) async fn of_claim(
     connection: &mut PgConnection,
     tenant: i64,

@@ -33,7 +33,7 @@ use tokio::time::Instant;
 /// Read of one page of a tenant's events.
 struct EventPageQuery<'p> {
     tenant: &'p TenantHandle,
-    /// Newest events that the tenant's handles had seen before the read.
+    /// Newest events that the tenant's handles had read or committed before this read.
     mark: Mark,
     position: u64,
     /// If `true`, the read makes the page's commits durable before it returns.
@@ -109,7 +109,7 @@ impl Read for IsStandby {
     }
 }
 
-/// Returns the [`Mark`] of a page that was read: the newest event of the page, and the tenant's last event position.
+/// Returns a record ([`Mark`]) of the newest event on a page that was read, and of the tenant's last event position.
 fn mark_of(page: &EventPage) -> Mark {
     let seen_event = page.events.back().map(|(position, event)| SeenEvent {
         position: *position,

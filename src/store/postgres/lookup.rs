@@ -35,8 +35,8 @@ impl TenantTransaction<'_> {
         ordering_key_of(run).is_none_or(|ordering_key| self.ordering_keys.contains(&ordering_key))
     }
 
-    /// Returns a run's ledger row, its trigger's origin and the first other run with its ordering key, including unwritten changes of the
-    /// transaction. Returns `None` if `locks` is `false` and enqueuing does not change the run's row.
+    /// Returns a run's ledger row, its trigger's origin and the first of the other runs with its ordering key, all with the
+    /// transaction's unwritten changes. Returns `None` if `locks` is `false` and enqueuing does not change the run's row.
     async fn run_facts(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<RunFacts>> {
         let identity = row::identity(run);
         let Some(mut run_facts) = self.look_up_run(&identity, run, locks).await? else {
@@ -68,8 +68,8 @@ impl TenantTransaction<'_> {
         Ok(Some(run_facts))
     }
 
-    /// Returns the first run with an ordering key, except for the run `identity`. The result includes the changes that the transaction has
-    /// made so far. `first` is the first row in the table.
+    /// Returns the run that is first in the order of an ordering key, not counting the run `identity`. The result includes the
+    /// changes that the transaction has made so far. `first` is the first row in the table.
     fn first(
         &self,
         ordering_key: &OrderingKey,
@@ -102,8 +102,8 @@ impl TenantTransaction<'_> {
         of_table.or(earliest)
     }
 
-    /// Returns the input of the state transition rules for a run (ledger row, trigger origin, first run of its ordering key), and the
-    /// row's serial number. Locks the row.
+    /// Returns the facts about a run that the state transition rules need, and the serial number of the run's ledger row. Locks
+    /// the row.
     pub(super) async fn facts<'r>(
         &mut self,
         run: &'r RunRef,
@@ -113,8 +113,8 @@ impl TenantTransaction<'_> {
         Ok(self.facts_of(run, run_facts))
     }
 
-    /// Returns the input of the state transition rules for a run to be enqueued, or `None` if its ledger row exists and does not change.
-    /// Does not lock the row.
+    /// Returns the facts that the state transition rules need to enqueue a run, or `None` if the run's ledger row exists and does
+    /// not change. Does not lock the row.
     pub(super) async fn enqueue_facts<'r>(
         &mut self,
         run: &'r RunRef,

@@ -390,8 +390,8 @@ impl PostgresStore {
         }
     }
 
-    /// Returns the parts for vector search: the tenant's vector maintenance and the PostgreSQL extension for vectors. Returns `None`
-    /// without vector search.
+    /// Returns the two parts that a vector search needs: the background computation of missing vectors, and the PostgreSQL
+    /// extension for vectors. Returns `None` without vector search.
     fn vector_search_parts(&self) -> Option<(&Arc<VectorMaintainer>, &Pgvector)> {
         self.maintainer
             .as_ref()

@@ -11,7 +11,7 @@ use crate::model::Event;
 use crate::store::{ClaimId, StoreError};
 use std::sync::Arc;
 
-/// PostgreSQL error code (SQLSTATE) of a transaction that would have exceeded a limit of the tenant, see
+/// PostgreSQL error code (SQLSTATE) with which a transaction aborts itself if it would exceed a limit of the tenant, see
 /// [`lock_tenant_row`](super::begin::lock_tenant_row).
 const DIVISION_BY_ZERO: &str = "22012";
 
@@ -25,7 +25,7 @@ pub(super) enum TransactionFailure {
     Unknown,
     /// A limit of the tenant's breadcrumbs, open runs or request keys may be reached. Counters are exact only with the tenant's row locked.
     LimitReached,
-    /// The database lost commits that this process has seen.
+    /// The database lost commits that this process has read or made.
     Lost(Arc<PostgresError>),
 }
 
@@ -68,7 +68,8 @@ fn is_limit_reached(error: &sqlx::Error) -> bool {
 /// Results of a PostgreSQL transaction that is committed and durable.
 #[derive(Default)]
 pub(super) struct CommittedTransaction {
-    /// Place in the tenant's commit order of each batch of changes that the transaction wrote, in the order of the batches.
+    /// Positions in the tenant's commit order, one for each batch of changes that the transaction wrote, in the order of the
+    /// batches.
     pub(super) commit_positions: Vec<CommitPosition>,
     /// Events of each batch of changes that the transaction wrote, with the position of the batch's last event.
     pub(super) events: Vec<(u64, Vec<Event>)>,

@@ -143,8 +143,8 @@ fn tables(schema: &str) -> String {
     )
 }
 
-/// Creation of the PostgreSQL index for vectors with one number of dimensions. Does nothing if the index exists. Writes and deletions
-/// continue meanwhile.
+/// Operation that creates the PostgreSQL index for vectors of a given number of dimensions. Does nothing if the index exists.
+/// Writes and deletions continue meanwhile.
 pub(super) struct CreateIndex<'p> {
     pub(super) pgvector: &'p Pgvector,
     pub(super) dimensions: usize,

@@ -10,8 +10,8 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Write that saves a runtime's event position for each executor, and deletes the least recently saved positions beyond the
-/// limit.
+/// Write that saves an event position for each executor of a runtime. If the tenant then has more than [`SavedPosition::MOST`]
+/// positions, the write deletes the least recently saved ones.
 pub(super) struct SavePositions {
     pub(super) tenant: Arc<TenantHandle>,
     /// Executor IDs and the event positions to save, sorted and without duplicates, so that two workers lock the rows in the same order.

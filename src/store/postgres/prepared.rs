@@ -31,12 +31,12 @@ pub(super) async fn rows(
     Ok(rows)
 }
 
-/// SQL statement that makes the server plan each later statement of the transaction once, for all parameters. It is the first statement
-/// of a message.
+/// SQL statement that makes the server plan each later statement of the transaction only once, for any parameter values. It is
+/// the first statement of a message.
 pub(super) const PLANNED_ONCE: &str = "SET LOCAL plan_cache_mode = force_generic_plan";
 
-/// Formats the SQL parameters `$2` and `$3` of [`clock`](super::tenant::clock). `$2` is the time at which a test has stopped the store's
-/// clock, or `NULL`. `$3` is the time that tests have added to the clock.
+/// Formats the two SQL parameters by which tests adjust the store's clock: `$2` and `$3` of [`clock`](super::tenant::clock). `$2`
+/// is the time at which a test has stopped the store's clock, or `NULL`. `$3` is the time that tests have added to the clock.
 pub(super) fn time(time: &StoreClock) -> String {
     let stopped_at = time.stopped_at().map(|stopped_at| stopped_at.to_string());
     format!(
@@ -50,7 +50,7 @@ pub(super) fn id(id: impl Into<Id>) -> String {
     format!("'{}'::uuid", id.into().uuid())
 }
 
-/// Formats the stored form of an executor ID or an ordering key as an SQL literal.
+/// Formats an executor ID or an ordering key as an SQL literal, with escapes for characters that PostgreSQL cannot store.
 pub(super) fn name(name: &str) -> String {
     literal(&column::name(name))
 }

@@ -40,12 +40,12 @@ pub(super) fn lease_key(lease: &Lease) -> LeaseKey {
     (row::identity(&lease.run), lease.token, lease.epoch)
 }
 
-/// Returns the values that `of` reads from the leases, as an array for an SQL parameter.
+/// Calls `of` for the key of each lease, and returns the results as an array for an SQL parameter.
 fn all<T>(leases: &BTreeMap<LeaseKey, i64>, of: impl Fn(&LeaseKey) -> T) -> Vec<T> {
     leases.keys().map(of).collect()
 }
 
-/// For each lost lease, records in the run's ledger row that the lease's former owner is alive.
+/// For each lost lease, records in the run's ledger row that the worker that had the lease is alive.
 /// [`RunRow::record_live_owner`](crate::store::row::RunRow::record_live_owner) does the same for one ledger row.
 pub(super) async fn record_live_owners(
     connection: &mut PgConnection,

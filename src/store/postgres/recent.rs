@@ -1,4 +1,5 @@
-//! The newest events that this process committed. Subscribers in this process read them without a query.
+//! In-memory copy of the newest events that this process committed to PostgreSQL. Subscribers in this process read them without a
+//! query.
 
 use crate::model::Event;
 use crate::store::durable::events::{EventPage, PAGE};
@@ -77,8 +78,8 @@ impl RecentEvents {
         }
     }
 
-    /// Returns at most one page of the events in memory, from position `from` up to the first gap. Returns `None` if the event at `from`
-    /// is missing.
+    /// Returns at most one page of the events in memory, from position `from` up to the first missing position. Returns `None` if
+    /// the event at `from` is missing.
     pub(super) fn page(&self, from: u64) -> Option<EventPage> {
         let recent = self.lock();
         let most = usize::try_from(PAGE).unwrap_or_default();

@@ -22,7 +22,7 @@ pub(super) const FIND: &str = "
         LIMIT 1) AS r";
 
 /// SQL that each connection prepares to read the earliest time at which one of the tenant's request keys was added or last
-/// checked.
+/// checked for deletion.
 pub(super) const OLDEST: &str = "
     PREPARE ux_oldest_key (bigint) AS
     SELECT checked_at FROM ux_requests WHERE tenant = $1 AND checked_at > 0 ORDER BY checked_at LIMIT 1";

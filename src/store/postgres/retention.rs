@@ -29,7 +29,8 @@ const RUNS: &str = "
     DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
         WHERE tenant = $1 AND over IS NOT NULL ORDER BY over LIMIT $2 FOR UPDATE SKIP LOCKED)";
 
-/// Returns `true` if the number of a tenant's events, tombstones or ended runs exceeds its limit by more than a batch.
+/// Returns `true` if the tenant's events, tombstones or ended runs exceed their limit by so many rows that the store should
+/// delete the [`excess`].
 pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
     excess(tenant.events(), limits.events) > 0
         || excess(tenant.tombstones, limits.tombstones) > 0

@@ -305,7 +305,8 @@ fn saved(row: &PgRow) -> sqlx::Result<Option<Saved>> {
     Ok(Some(Saved::new(state, with.map(Into::into))))
 }
 
-/// Reads the wait of a suspended run from its row. The row is due when the wait ends at the latest.
+/// Reads the condition for which a suspended run waits, and the time of its suspension, from the run's row. The row is due when
+/// the wait ends at the latest.
 fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
     let text: Option<String> = row.try_get(21)?;
     let (Some(text), Some(since)) = (text, some_time(row, 22)?) else {
@@ -315,9 +316,9 @@ fn wait(row: &PgRow, due: Option<Timestamp>) -> sqlx::Result<Option<Wait>> {
     Ok(Some(Wait { wake, since }))
 }
 
-/// Returns a duration in microseconds, limited to a value that can be added to every time.
+/// Converts a duration to microseconds, clamped so that its sum with any time cannot overflow.
 pub(super) fn micros(length: Duration) -> i64 {
-    /// Maximum duration in microseconds: a quarter of the largest time.
+    /// Maximum duration in microseconds: a quarter of the largest 64-bit signed integer.
     const MOST: i64 = i64::MAX / 4;
     i64::try_from(length.as_micros()).map_or(MOST, |micros| micros.min(MOST))
 }

@@ -155,8 +155,8 @@ const TWELFTH: &str = "
     UPDATE ux_runs SET has_expired = TRUE WHERE abandoned > 0;
 ";
 
-/// Version 13 of the store's tables, which adds an index of suspended runs in page order. With the index, a worker can read a million
-/// suspended runs page by page.
+/// Version 13 of the store's tables, which adds an index that lists suspended runs in the order of their sequence numbers. With
+/// the index, a worker can read a million suspended runs page by page.
 const THIRTEENTH: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";
@@ -227,7 +227,7 @@ pub(super) async fn migrate(
     Ok(())
 }
 
-/// Migrates the store's tables to one version, and records the version.
+/// Applies one migration to the store's tables, and records `version` as their new version.
 async fn migrate_to(
     version: i64,
     migration: &'static str,

@@ -22,7 +22,8 @@ const PAGE: usize = 256;
 pub(super) struct Search<'q> {
     pub(super) tenant: &'q TenantHandle,
     pub(super) query: &'q Query,
-    /// Connection pool of the store. The pool's time limit applies to each page of the search, but not to the whole search.
+    /// Pool of the store's PostgreSQL connections. The pool's time limit applies to each page of the search, but not to the whole
+    /// search.
     pub(super) connections: &'q Connections,
 }
 
@@ -180,8 +181,8 @@ impl<'q> SqlConditions<'q> {
         sql
     }
 
-    /// Returns the SQL conditions of a query on breadcrumbs with the table alias `b`. If `has_key` is `true`, the conditions include a
-    /// sort key. The parameters are numbered after `parameters` others.
+    /// Returns the SQL conditions that select the breadcrumbs of a query from a table with the alias `b`. If `has_key` is `true`,
+    /// the conditions include a sort key. The parameters are numbered after `parameters` others.
     pub(super) fn filter(&self, parameters: usize, has_key: bool) -> String {
         let (mut sql, mut number) = (String::new(), parameters);
         let mut next = || {

@@ -10,7 +10,8 @@ pub(super) const OWN: &str = "
     SELECT pid, (extract(epoch FROM backend_start) * 1000000)::bigint AS began
     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 
-/// PostgreSQL server process of one connection. The operating system reuses process IDs, so the start time is part of the identity.
+/// Identity of the PostgreSQL server process of one connection: its process ID and start time. The operating system reuses
+/// process IDs, so the start time is part of the identity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
     process: i32,

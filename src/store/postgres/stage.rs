@@ -105,7 +105,8 @@ struct StagedCommit<'w, 't> {
     writer: Option<BreadcrumbWriter>,
     has_created: bool,
     written: Vec<Arc<Breadcrumb>>,
-    /// Newest update time, still provisional, that the transaction assigned before the first write of this store operation.
+    /// Newest breadcrumb update time that the transaction had assigned before this store operation. The time is provisional until
+    /// the transaction has its position in the commit order.
     previous_time: i64,
 }
 

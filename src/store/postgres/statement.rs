@@ -188,9 +188,9 @@ impl Statement {
         self.push(&format!("${index}"))
     }
 
-    /// Adds the columns of `rows` rows to the SQL statement as a table without a name. With `has_row_numbers`, the last column is the
-    /// number of each row, from 1. One row becomes `VALUES`, because `unnest` would cost the server more than all further processing of the
-    /// row.
+    /// Appends `columns` to the SQL statement as an expression for a table with `rows` rows. The table has no alias. With
+    /// `has_row_numbers`, the last column is the number of each row, from 1. One row becomes `VALUES`, because `unnest` would
+    /// cost the server more than all further processing of the row.
     pub(super) fn push_rows(&mut self, rows: usize, columns: Vec<Value>, has_row_numbers: bool) {
         let is_one = rows == 1;
         self.push(if is_one { "(VALUES (" } else { "unnest(" });

@@ -33,7 +33,7 @@ pub struct PostgresStats {
     pub bytes: u64,
 }
 
-/// Read of a PostgreSQL store's statistics for the tenant with this name.
+/// Query for the statistics of one tenant in a PostgreSQL store, by the tenant's name.
 pub(super) struct StatsQuery<'t>(pub(super) &'t str);
 
 impl Read for StatsQuery<'_> {

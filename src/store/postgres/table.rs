@@ -255,7 +255,7 @@ fn push_columns(statement: &mut Statement, rows: &[&NewVersion]) {
     );
 }
 
-/// Reads a breadcrumb or a tombstone from the columns of a row from `first` on.
+/// Reads a breadcrumb or a tombstone from a row, starting with the column at index `first`.
 pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<StoredBreadcrumb> {
     let at = |column: usize| first + column;
     let hints: Option<String> = row.try_get(at(15))?;

@@ -179,8 +179,8 @@ impl JobQueues {
         Some(queue.jobs.drain(..most).collect())
     }
 
-    /// Ends a worker (a background task that runs a tenant's jobs) that panicked. If it was the tenant's only one, the callers of the
-    /// waiting jobs receive an error, and the next job starts a new worker.
+    /// Counts a worker (a background task that runs a tenant's jobs) as ended after the worker panicked. If it was the tenant's
+    /// only one, the callers of the waiting jobs receive an error, and the next job starts a new worker.
     pub(super) fn abandon(&self, tenant: &str) {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(tenant) else {

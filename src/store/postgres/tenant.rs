@@ -13,15 +13,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// SQL of the PostgreSQL server's clock in microseconds since 1970.
+/// SQL expression for the PostgreSQL server's time in microseconds since 1970.
 macro_rules! server_clock {
     () => {
         "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
     };
 }
 
-/// SQL of the PostgreSQL server's clock in microseconds since 1970, with the adjustments of tests. In tests, `$2` replaces the
-/// server's time, and `$3` is added to the time.
+/// SQL expression for the PostgreSQL server's time in microseconds since 1970, which tests can stop and shift. In tests, `$2`
+/// replaces the server's time, and `$3` is added to the time.
 macro_rules! wall_clock {
     () => {
         concat!(
@@ -32,9 +32,9 @@ macro_rules! wall_clock {
     };
 }
 
-/// SQL of the store's clock in microseconds: the server's clock, unless the server's clock was set back. The rule is that of
-/// [`store_time`](crate::store::durable::tenant::store_time), with [`Tenant::latest`] of the tenant `$1`. In tests, `$2` is the time at
-/// which the clock is stopped, and `$3` is the time that is added.
+/// SQL expression for the store's time in microseconds: the PostgreSQL server's time, corrected if the server's clock was set
+/// back. The rule is that of [`store_time`](crate::store::durable::tenant::store_time), with [`Tenant::latest`] of the tenant
+/// `$1`. In tests, `$2` is the time at which the clock is stopped, and `$3` is the time that is added.
 macro_rules! clock {
     () => {
         concat!(
@@ -49,7 +49,7 @@ macro_rules! clock {
 
 pub(super) use {clock, server_clock, wall_clock};
 
-/// Handle on one tenant: the tenant's name, its ID once the tenant has a row, and its newest events.
+/// Handle on one tenant: its name, its ID once it has a row, and the newest events that this process has read or committed.
 #[derive(Debug)]
 pub(super) struct TenantHandle {
     pub(super) name: Arc<str>,
@@ -72,12 +72,13 @@ impl TenantHandle {
         }
     }
 
-    /// Returns the newest events of the tenant that this process has seen. Call it before the read whose result is compared with them.
+    /// Returns the newest events of the tenant that this process has read or committed. Call it before the read whose result is
+    /// compared with them.
     pub(super) fn mark(&self) -> Mark {
         *self.lock()
     }
 
-    /// Records the newest events of the tenant that this process has seen.
+    /// Records the newest events of the tenant that this process has read or committed.
     pub(super) fn record_seen(&self, events: Mark) {
         self.lock().add(events);
     }
@@ -148,18 +149,18 @@ pub(super) fn read(row: &PgRow) -> sqlx::Result<Tenant> {
     Tenant::read(|column| row.try_get(column))
 }
 
-/// Bit that marks a provisional time. The time of a breadcrumb version is provisional until its transaction has its position in the commit
-/// order. It consists of this bit and the number of the version within the transaction. No real time has the bit.
+/// Bit that marks a breadcrumb version's update time as provisional, until the transaction has its position in the commit order.
+/// A provisional time consists of this bit and the number of the version within the transaction. No real time has the bit.
 pub(super) const PROVISIONAL_TIME: i64 = 1 << 60;
 
-/// Returns the number of a breadcrumb version within its transaction. The number is part of the version's provisional time, and is
-/// added to the `base` of the transaction.
+/// Extracts from a provisional update time the number of the breadcrumb version within its transaction. The final time is this
+/// number added to the `base` of the transaction.
 pub(super) fn provisional_number(time: Timestamp) -> i64 {
     time.as_micros() & !PROVISIONAL_TIME
 }
 
-/// Bit that marks a provisional sequence number. The sequence number of a run is provisional until its transaction has its position in the
-/// commit order, and consists of this bit and a number. No real sequence number has the bit.
+/// Bit that marks a run's sequence number as provisional, until the transaction has its position in the commit order. A
+/// provisional sequence number consists of this bit and a number. No real sequence number has the bit.
 pub(super) const PROVISIONAL_SEQUENCE: i64 = 1 << 61;
 
 /// Returns the tenant's row for the start of a transaction, with provisional times and sequence numbers.
@@ -168,9 +169,9 @@ pub(super) fn with_provisional_values(mut tenant: Tenant) -> Tenant {
     tenant
 }
 
-/// Starts the SQL statement that writes the changes of a transaction. Its table `t` has one row with the start values of the changes. The
-/// numbers of the transaction are added to `t.sequence` and `t.position`, and its provisional times are added to `t.base`. `position`
-/// replaces the tenant's event position.
+/// Returns the beginning of the SQL statement that writes a transaction's changes. Its table `t` has one row with the start
+/// values of the changes. The numbers of the transaction are added to `t.sequence` and `t.position`, and its provisional times
+/// are added to `t.base`. `position` replaces the tenant's event position.
 pub(super) fn start_write_statement(
     tenant: i64,
     time: &StoreClock,

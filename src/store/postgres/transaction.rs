@@ -79,22 +79,23 @@ pub(super) struct TenantTransaction<'t> {
     early_position: Option<i64>,
     /// Tenant's row as the transaction last wrote it to the database.
     written_tenant: Tenant,
-    /// Tenant's row before the transaction's current job (store operation).
+    /// Copy of the tenant's row from the start of the transaction's current job (store operation), restored if the job's changes
+    /// are dropped.
     tenant_before_job: Tenant,
     /// Ordering keys of runs that the transaction has locked.
     pub(super) ordering_keys: BTreeSet<OrderingKey>,
-    /// Ledger row, trigger origin and related data of each run that the transaction has read. `None` for a run to be enqueued whose row
-    /// exists and does not change.
+    /// Data that decides about the state transitions of runs, for each run that the transaction has read. `None` for a run to be
+    /// enqueued whose row exists and does not change.
     pub(super) runs: HashMap<RunLookupKey, Option<RunFacts>>,
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<StoredBreadcrumb>>,
-    /// Records of the transaction's request keys. `None` for a new key.
+    /// Ledger records of earlier requests with the transaction's request keys. `None` for a new key.
     pub(super) requests: BTreeMap<RequestKey, Option<RecordedKey>>,
-    /// Earliest time at which one of the tenant's request keys was added or last checked, as read at the start of the transaction. Known
-    /// only if the transaction executes a request for a run.
+    /// Earliest time at which one of the tenant's request keys was added or last checked for deletion, as read at the start of
+    /// the transaction. Known only if the transaction executes a request for a run.
     pub(super) oldest_key: Option<Timestamp>,
-    /// Changes of the transaction's earlier jobs (store operations).
+    /// Changes that earlier jobs (store operations) of the transaction made, and that are not written to the tables yet.
     pub(super) earlier_changes: Changes,
-    /// Changes of the transaction's current job (store operation).
+    /// Changes that the transaction's current job (store operation) made, and that are not written to the tables yet.
     pub(super) job_changes: Changes,
     /// If `true`, the transaction's current job (store operation) has changed the tables, so its changes cannot be dropped in memory.
     has_changed_tables: bool,
@@ -235,7 +236,7 @@ impl<'t> TenantTransaction<'t> {
             .insert(row::identity(&row.run), StoredRun { serial, row });
     }
 
-    /// Returns the next sequence number for a run that the transaction adds or moves.
+    /// Returns the sequence number for the next run that the transaction adds to the ledger or moves behind other runs.
     pub(super) fn next(&self) -> u64 {
         self.tenant.sequence.cast_unsigned() + 1
     }
@@ -413,8 +414,8 @@ impl<'t> TenantTransaction<'t> {
         self.tenant.position.cast_unsigned()
     }
 
-    /// Returns a provisional update time for a breadcrumb version. The final time is set when the transaction has its position in
-    /// the tenant's commit order, so the order of times is the order of commits.
+    /// Returns the provisional update time of the next breadcrumb version that the transaction writes. The final time is set when
+    /// the transaction has its position in the tenant's commit order, so the order of times is the order of commits.
     pub(super) fn next_time(&mut self) -> Timestamp {
         self.tenant.latest += 1;
         Timestamp::from_micros(self.tenant.latest)

@@ -116,8 +116,8 @@ impl VectorSearch<'_> {
         Ok(is_enough.then(|| progress.nearest.into_scored()))
     }
 
-    /// Returns the SQL statements that begin a transaction for a vector search with the index and set the breadth of the search. The server
-    /// plans each statement with its parameters, so that it compares few selected rows without the index.
+    /// Returns the SQL statements that begin a transaction for a vector search by index, and that set the search's number of
+    /// candidates. The server plans each statement with its parameters, so that it compares few selected rows without the index.
     fn settings(&self, page: usize) -> String {
         /// Maximum value of pgvector's setting `hnsw.ef_search`.
         const MOST: usize = 1_000;

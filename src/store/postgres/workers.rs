@@ -18,9 +18,9 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// SQL for the serial numbers of transferred runs that given executor versions accept. A version accepts the runs that were transferred to
-/// it. It also accepts due runs of its executor that left the order of their ordering key. The SQL returns at most `$6` numbers for each
-/// version.
+/// SQL that selects the serial numbers of transferred runs which workers with the given executor versions can take over. A
+/// version accepts the runs that were transferred to it. It also accepts due runs of its executor that left the order of their
+/// ordering key. The SQL returns at most `$6` numbers for each version.
 macro_rules! transferred {
     () => {
         concat!(
@@ -39,7 +39,8 @@ macro_rules! transferred {
 
 type SqlQuery<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
-/// Binds the SQL parameters `$4` to `$6` of [`transferred`] to a query. The caller must have bound `$1` to `$3`.
+/// Binds executor IDs, executor versions and a maximum number of runs to a query, as the SQL parameters `$4` to `$6` of
+/// [`transferred`]. The caller must have bound `$1` to `$3`.
 fn bind<'q>(query: SqlQuery<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize) -> SqlQuery<'q> {
     let (executors, versions) = (
         versions.iter().map(|(executor, _)| &**executor),
@@ -51,10 +52,10 @@ fn bind<'q>(query: SqlQuery<'q>, versions: &[(Arc<str>, Arc<str>)], most: usize)
         .bind(i64::try_from(most).unwrap_or(i64::MAX))
 }
 
-/// Read that returns `true` if there are transferred runs that given executor versions accept.
+/// Read that returns `true` if a worker with the given executor versions can take over a transferred run.
 pub(super) struct HasTransfers<'t> {
     pub(super) tenant: &'t TenantHandle,
-    /// IDs and versions of the executors that accept transferred runs.
+    /// IDs and versions of the executors for which the read searches transferred runs.
     pub(super) versions: &'t [(Arc<str>, Arc<str>)],
 }
 
@@ -79,8 +80,8 @@ impl Read for HasTransfers<'_> {
     }
 }
 
-/// Store operation that makes the runs due that were transferred to given executor versions, which accept these runs. Each version has its
-/// executor ID.
+/// Store operation that accepts transferred runs on behalf of the given executor versions, and so makes these runs due. Each
+/// version has its executor ID.
 pub(super) struct AcceptTransfers(pub(super) Vec<(Arc<str>, Arc<str>)>);
 
 impl Job for AcceptTransfers {
@@ -124,7 +125,7 @@ impl Job for AcceptTransfers {
     }
 }
 
-/// Reads the ordering keys of the transferred runs that given executor versions accept.
+/// Reads the ordering keys of the transferred runs that workers with the given executor versions can take over.
 async fn ordering_keys(
     transaction: &mut TenantTransaction<'_>,
     versions: &[(Arc<str>, Arc<str>)],

@@ -1,5 +1,5 @@
-//! PostgreSQL transactions. One transaction commits all jobs (store operations) of a tenant that wait at the same time. A rejected job
-//! does not affect the others. Results are sent once the commit is durable.
+//! Execution of jobs (store operations) in PostgreSQL transactions. One transaction commits all jobs of a tenant that wait at the
+//! same time. A rejected job does not affect the others. Results are sent once the commit is durable.
 
 use super::commit_position::ReadyToCommit;
 use super::connections::Connection;
@@ -230,7 +230,7 @@ async fn commit(
 struct Ending<'e> {
     database: &'e Database,
     tenant: &'e TenantHandle,
-    /// Newest events of the tenant that this process had seen before the transaction.
+    /// Newest events of the tenant that this process had read or committed before the transaction.
     mark: Mark,
     session: Session,
     /// If `true`, the transaction has only one job (store operation).
