@@ -102,7 +102,7 @@ pub enum RcrtError {
         /// The invalid owner ID. An API token in this string is replaced by a placeholder, so that the error does not contain the
         /// token.
         owner: String,
-        /// Cause, as reported by the UUID parser.
+        /// Error with which the UUID parser rejected the owner ID.
         source: BoxError,
     },
     /// The HTTP client for the RCRT server cannot be created.

@@ -75,7 +75,8 @@ pub(super) async fn commit(reader: &Reader, commit: Commit) -> Result<Committed,
     written(reader, results).await.map(Committed::new)
 }
 
-/// Result of one write of a commit.
+/// Result of one breadcrumb write in a commit: the ID and content of a new breadcrumb, or the new version (or tombstone) of an
+/// existing one.
 enum WriteResult {
     Created(BreadcrumbId, NewBreadcrumb),
     Changed(Breadcrumb),

@@ -1,5 +1,5 @@
-//! Creation of a breadcrumb exactly once. The RCRT server answers a repeated idempotency key with status 409 and without the
-//! breadcrumb.
+//! Creation of a breadcrumb on the RCRT server exactly once, even if the creation request is repeated. The RCRT server answers a
+//! repeated idempotency key with status 409 and without the breadcrumb.
 
 use super::creation_key::CreationKey;
 use super::error::{store_error, write_error};

@@ -71,8 +71,8 @@ impl CreationKey {
     }
 }
 
-/// Returns a function that returns, with each call, the creation key (idempotency key and tags) of the next breadcrumb that a
-/// commit creates. `of` is the number of creations.
+/// Returns a function whose calls return the creation keys (idempotency key and tags) of a commit's new breadcrumbs, one per
+/// call. `of` is the number of creations.
 pub(super) fn creation_keys(
     end: Option<&(Lease, RunEnd)>,
     tenant: &str,

@@ -1,5 +1,5 @@
-//! Cache of offsets in the server's breadcrumb lists. A search starts at the offset at which the last search of the list stopped,
-//! instead of at the top.
+//! Cache of row offsets in the RCRT server's breadcrumb lists, at which later searches start instead of at the top. A search
+//! starts at the offset at which the last search of the list stopped.
 
 use crate::model::Timestamp;
 use reqwest::Url;
@@ -18,9 +18,9 @@ const MOST_OF_LIST: usize = 8;
 pub(super) struct Offsets(Mutex<HashMap<Url, Vec<(Timestamp, usize)>>>);
 
 impl Offsets {
-    /// Returns the cached offset at which a search of a list should start, or 0 without a suitable offset. The search is for rows that
-    /// are not newer than `before`. The row at the offset was newer than `before` when the offset was cached. Rows may have moved
-    /// since.
+    /// Returns the cached row offset at which a search of a breadcrumb list should start, or 0 if no cached offset suits the
+    /// wanted time. The search is for rows that are not newer than `before`. The row at the offset was newer than `before` when
+    /// the offset was cached. Rows may have moved since.
     pub(super) fn of(&self, list: &Url, before: Timestamp) -> usize {
         let offsets = self.lock();
         offsets

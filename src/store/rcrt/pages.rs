@@ -20,9 +20,11 @@ pub(super) struct Pages<'r> {
     url: Url,
     size: usize,
     offset: usize,
-    /// Time and state of a search for the first row that is not newer than this time. The first returned page starts near this row.
+    /// Wanted time and state of the search for the first list row that is not newer than the wanted time. The first returned page
+    /// starts near this row. `None` if no such search is running.
     seek: Option<(Timestamp, Seek)>,
-    /// If `true`, the next page is read without an overlap with the previous page.
+    /// If `true`, the next page starts without the last row of the previous page. That row otherwise shows whether rows were
+    /// deleted.
     without_overlap: bool,
     returned: HashSet<BreadcrumbId>,
     /// Number of pages of the list that were read.
@@ -32,8 +34,8 @@ pub(super) struct Pages<'r> {
     rows_read: usize,
     /// Number of rows of the list after which the search stops.
     max_rows: usize,
-    /// Number of consecutive rows in the second pass over the list that are known from the first pass. The second pass ends after
-    /// [`FIRST_PAGE`] such rows. `None` during the first pass.
+    /// Number of rows that the second pass over the list has read since its last page with a new row. The second pass ends when
+    /// the number reaches [`FIRST_PAGE`]. `None` during the first pass.
     known_in_a_row: Option<usize>,
     ended: bool,
     /// Server time of the response with the most recently read page, or `None` if the response has no time.
@@ -111,8 +113,9 @@ impl<'r> Pages<'r> {
         Ok(true)
     }
 
-    /// Reads single rows of the list to find the first row that is not newer than `before`. Records the offset of each newer row. If
-    /// the search reaches its maximum number of rows, the next search of the list starts at a recorded offset.
+    /// Requests selected rows of the list, one row per request, to find the first row that is not newer than `before`. Records
+    /// the offset of each newer row. If the search reaches its maximum number of rows, the next search of the list starts at a
+    /// recorded offset.
     async fn gallop(&mut self, mut gallop: Gallop, before: Timestamp) -> Result<Step, Failure> {
         while let Some(offset) = gallop.probe(self.size).filter(|_| self.is_below_limit()) {
             let answer = self.reader.list(&self.url_of(offset, 1)).await?;
@@ -200,7 +203,7 @@ impl<'r> Pages<'r> {
         self.rows_read
     }
 
-    /// Returns `None` while more rows of the list may be read, otherwise the number of rows that were read.
+    /// Returns the number of rows read if the search of the list has reached its maximum number of rows, otherwise `None`.
     pub(super) fn rows_at_limit(&self) -> Option<usize> {
         (!self.is_below_limit()).then_some(self.rows_read)
     }

@@ -1,5 +1,5 @@
-//! Searches on the RCRT server with all conditions of a selector. The RCRT server filters only by one tag and one schema, so this
-//! module checks the other conditions.
+//! Searches for breadcrumbs on the RCRT server, including a check of the selector conditions that the server itself cannot check.
+//! The RCRT server filters only by one tag and one schema, so this module checks the other conditions.
 
 use super::NAME;
 use super::error::store_error;
@@ -115,7 +115,7 @@ fn in_order(query: &Query, newest: Vec<Breadcrumb>) -> Vec<Arc<Breadcrumb>> {
 /// A breadcrumb list that was not read to its end, because it has too many rows or the time limit was reached.
 struct UnfinishedList {
     rows_read: usize,
-    /// All breadcrumbs that are newer than this time were read.
+    /// Update time down to which the search has read the list: all newer breadcrumbs were read.
     down_to: Timestamp,
 }
 
@@ -155,7 +155,7 @@ impl Budget {
 #[derive(Default)]
 struct SearchResults {
     by_id: HashMap<BreadcrumbId, Breadcrumb>,
-    /// The update times of breadcrumbs that the server failed to return.
+    /// Update time of each breadcrumb that was in the list, but that the server failed to return by its ID.
     unread: Vec<Timestamp>,
 }
 
@@ -283,8 +283,8 @@ impl SearchResults {
         Ok(())
     }
 
-    /// Returns the update time of the found breadcrumb with the number `limit`, counted from the newest one. Returns `None` if fewer
-    /// breadcrumbs were found.
+    /// Returns the update time of the breadcrumb at rank `limit` among the found breadcrumbs, newest first. Returns `None` if
+    /// fewer breadcrumbs were found.
     fn time_of_last(&self, limit: usize) -> Option<Timestamp> {
         let mut times: Vec<_> = self.by_id.values().map(|one| one.updated_at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));

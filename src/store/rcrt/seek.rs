@@ -5,7 +5,7 @@
 /// Number of rows of a search's first step forward. A first step back towards the top of the list has the same length.
 const STEP: usize = 100;
 
-/// The next request of the search for a row of a breadcrumb list.
+/// Next action of a search for a row of a breadcrumb list.
 #[derive(Debug)]
 pub(super) enum Step {
     /// The search has ended at the current page. The first row that is not newer than the wanted time is on this page or on one of the
@@ -13,14 +13,16 @@ pub(super) enum Step {
     Arrived,
     /// The search must read the page at this offset.
     Read(usize),
-    /// The search must read single rows to find the offset of the next page.
+    /// The search must request single rows farther down the list, because all rows of the current page are newer than the wanted
+    /// time.
     Gallop(Gallop),
 }
 
 /// State of a search that reads pages of a breadcrumb list until a page contains a wanted row.
 #[derive(Debug)]
 pub(super) struct Seek {
-    /// Number of rows to go back if the first row of a page is not newer than the wanted time.
+    /// Number of rows by which the search moves back towards the top of the list if the first row of a page is not newer than the
+    /// wanted time.
     back: usize,
 }
 
@@ -31,8 +33,8 @@ impl Default for Seek {
 }
 
 impl Seek {
-    /// Returns the next request after the page at an offset was read. `first_is_newer` is `true` if the first row of the page is
-    /// newer than the wanted rows, and `all_are_newer` if the page is full and all its rows are newer.
+    /// Returns the next action of the search after it has read the page at an offset. `first_is_newer` is `true` if the first row
+    /// of the page is newer than the wanted rows, and `all_are_newer` if the page is full and all its rows are newer.
     pub(super) fn step(
         &mut self,
         offset: usize,
@@ -99,9 +101,8 @@ impl Gallop {
         }
     }
 
-    /// Returns the step after the exponential search: reading the found page, or the end of the whole search if the offset has
-    /// not changed. A page that is smaller than the distance to the wanted row is followed by the next page, and not read
-    /// again.
+    /// Returns the next action after the exponential search: to read the found page, or to end the whole search if the offset has
+    /// not changed. A page that is smaller than the distance to the wanted row is followed by the next page, and not read again.
     pub(super) fn end(&self) -> Step {
         match self.low == self.start {
             true => Step::Arrived,

@@ -1,4 +1,4 @@
-//! Checks of the API token after an empty search. The server lists breadcrumbs without checking the token.
+//! Check of the API token after a search that found nothing, because the RCRT server does not check the token of a list request.
 
 use super::http::Failure;
 use std::sync::{Mutex, PoisonError};

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Number of bytes of a context that the RCRT server logs when it updates a breadcrumb.
+/// Number of bytes after which the RCRT server cuts the context of an updated breadcrumb for its log. The server panics if the
+/// cut splits a character.
 pub(super) const PREVIEW: usize = 200;
 
 /// A row of a breadcrumb list, with the fields that decide whether to read the whole breadcrumb.
