@@ -1,4 +1,4 @@
-//! Acknowledged positions of event consumers, which each transaction of the SQLite writer thread stores.
+//! Positions up to which event consumers have acknowledged events; each transaction of the SQLite writer thread stores them.
 
 use super::guard::TransactionFailure;
 use super::job::Job;
@@ -6,7 +6,7 @@ use crate::store::durable::cursor::ConsumerName;
 use rusqlite::Connection;
 use std::collections::HashMap;
 
-/// Stores acknowledged positions of event consumers in the open SQLite transaction.
+/// Stores the positions up to which event consumers have acknowledged events, in the open SQLite transaction.
 pub(super) fn store(
     connection: &Connection,
     positions: &HashMap<ConsumerName, u64>,

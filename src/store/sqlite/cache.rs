@@ -28,7 +28,8 @@ struct CachedVectors {
     chunks: Vec<Vec<f32>>,
     /// Total number of elements of all cached vectors.
     elements: usize,
-    /// Key, chunk index and offset of each cached vector, by the row ID of the vector's breadcrumb.
+    /// Key and location of each cached vector, by the row ID of its breadcrumb. A location is the index of a chunk and an offset
+    /// in it.
     locations: HashMap<i64, (VectorKey, usize, usize)>,
 }
 
@@ -40,7 +41,8 @@ impl VectorCache {
         }
     }
 
-    /// Starts a vector search in the cache for vectors of one length. `generation` identifies the set of vectors.
+    /// Starts a vector search that uses the cache, for vectors with `dimensions` elements. `generation` identifies the set of
+    /// vectors.
     pub(super) fn search(&self, generation: i64, dimensions: usize) -> CacheSearch<'_> {
         let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
         CacheSearch {
@@ -65,7 +67,7 @@ impl VectorCache {
 pub(super) struct CacheSearch<'c> {
     cache: &'c VectorCache,
     vectors: RwLockReadGuard<'c, CachedVectors>,
-    /// If `true`, the cached vectors belong to the same set as the vectors in the file.
+    /// If `true`, the file's vectors have not been deleted since the cached vectors were read, so the search can use the cache.
     is_current: bool,
     generation: i64,
     dimensions: usize,

@@ -1,4 +1,5 @@
-//! Positions of event consumers in SQLite, from which the consumers resume after a restart.
+//! SQLite records of the position up to which each event consumer has acknowledged a tenant's events. After a restart, a consumer
+//! resumes after its position.
 
 use super::NAME;
 use super::error::Fault;
@@ -9,7 +10,7 @@ use crate::store::durable::cursor::{Cursor, MOST, too_many_consumers};
 use rusqlite::OptionalExtension;
 use std::sync::Arc;
 
-/// Returns the cursor of an event consumer at its stored position. Stores `begin` for a new consumer.
+/// Returns the cursor with which an event consumer resumes after its stored event position. Stores `begin` for a new consumer.
 pub(super) async fn resume(
     opened: &Arc<OpenedStore>,
     tenant: &Arc<str>,

@@ -191,8 +191,8 @@ impl Database {
         }
     }
 
-    /// Starts a transaction that stores the acknowledged positions of event consumers. If the queue is full, the next transaction stores
-    /// them.
+    /// Starts a transaction that stores the positions up to which event consumers have acknowledged events. If the queue is full,
+    /// the next transaction stores them.
     pub(super) fn store_acknowledged(&self) {
         drop(self.writes.try_send(Box::new(StoreAcknowledged)));
     }

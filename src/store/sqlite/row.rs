@@ -202,7 +202,8 @@ fn saved(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Saved>> {
     Ok(Some(Saved::new(state, with.map(BreadcrumbId::from_bytes))))
 }
 
-/// Reads the wait of a suspended run from its row. The row is due when the wait ends at the latest.
+/// Reads the condition for which a suspended run waits, and the time of its suspension, from the run's row. The row is due when
+/// the wait ends at the latest.
 fn wait(row: &rusqlite::Row<'_>, due: Option<Timestamp>) -> rusqlite::Result<Option<Wait>> {
     let (Some(text), Some(since)) = (row.get::<_, Option<String>>(21)?, time(row, 22)?) else {
         return Ok(None);

@@ -316,7 +316,7 @@ fn apply(
     Ok(())
 }
 
-/// Returns the next sequence number for a run that the transaction adds or moves.
+/// Returns the sequence number for the next run that the transaction adds to the ledger or moves behind other runs.
 fn next(transaction: &TenantTransaction<'_>) -> u64 {
     transaction.tenant.sequence.cast_unsigned() + 1
 }

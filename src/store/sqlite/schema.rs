@@ -168,8 +168,8 @@ const EXPIRED: &str = "
     UPDATE ux_runs SET has_expired = 1 WHERE abandoned > 0;
 ";
 
-/// Version 13 of the store's tables, which adds an index of suspended runs in page order. With the index, a worker can read a million
-/// suspended runs page by page.
+/// Version 13 of the store's tables, which adds an index that lists suspended runs in the order of their sequence numbers. With
+/// the index, a worker can read a million suspended runs page by page.
 const SUSPENDED: &str = "
     CREATE INDEX ux_runs_suspended ON ux_runs (tenant, sequence) WHERE state = 2;
 ";
@@ -273,7 +273,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenFault> {
     Ok(())
 }
 
-/// Migrates the store's tables to one version, and records the version.
+/// Applies one migration to the store's tables, and records `version` as their new version.
 fn migrate_to(version: i64, migration: &str, connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(migration)?;
     connection.execute_batch(&format!(
