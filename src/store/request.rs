@@ -207,14 +207,14 @@ impl ValidRequest {
         }
     }
 
-    /// Returns the time at or before which an idempotency key must have been added or renewed, so that a request at `now`
-    /// checks the key for deletion.
+    /// Returns a cutoff time: a request at `now` checks an idempotency key for deletion if the key was added or renewed no later
+    /// than the cutoff.
     pub(in crate::store) fn from_validated_text(now: Timestamp) -> Timestamp {
         Self::before(now, NewRequest::KEPT)
     }
 
-    /// Returns the time that a request at `now` records for an old idempotency key that it retains, because the ledger still
-    /// has the key's run. The next check of the key for deletion is then due one day after `now`.
+    /// Returns the renewal time to record for an old idempotency key that a check at `now` must not delete. A check retains the
+    /// key while the ledger has its run. The next check of the key for deletion is then due one day after `now`.
     pub(in crate::store) fn renewed_at(now: Timestamp) -> Timestamp {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         Self::before(now, NewRequest::KEPT.saturating_sub(DAY))

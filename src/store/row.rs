@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Maximum number of transferred runs of one executor version that one call of `accept_transfers` makes due.
 pub(crate) const MOST_ACCEPTED: usize = 1_000;
 
-/// Expands to a literal for SQL statements: the bit that marks a row outside of the order of its ordering key. The constant
-/// [`OUT_OF_ORDER`] has the same value.
+/// Expands to an SQL literal: the bit in the sequence numbers of runs that do not count in the order of their ordering key. The
+/// constant [`OUT_OF_ORDER`] has the same value.
 macro_rules! out_of_order_bit {
     () => {
         4_611_686_018_427_387_904
@@ -23,7 +23,7 @@ macro_rules! out_of_order_bit {
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(in crate::store) use out_of_order_bit;
 
-/// Bit of [`RunRow::sequence`] that marks a row that left the order of its ordering key.
+/// Bit of [`RunRow::sequence`] that is set while a transferred run does not count in the order of its ordering key.
 pub(in crate::store) const OUT_OF_ORDER: u64 = out_of_order_bit!();
 
 /// Value of [`RunRow::granted_at`] in rows whose next claim begins a new attempt.
@@ -47,7 +47,8 @@ pub(in crate::store) struct RunRow {
     pub(in crate::store) since: Timestamp,
     /// The time when the row was added to the ledger.
     pub(in crate::store) added_at: Timestamp,
-    /// The sequence number of the row. It orders rows that are due at the same time, and the rows of a page.
+    /// The sequence number of the run's row, which orders runs with the same ordering key or the same due time. It also orders
+    /// the rows of a page.
     pub(in crate::store) sequence: u64,
     /// If `true`, no other row is before this row in the order of its ordering key.
     pub(in crate::store) head: bool,
@@ -75,7 +76,7 @@ pub(in crate::store) struct Wait {
     pub(in crate::store) since: Timestamp,
 }
 
-/// Effect of the end of a run, or of its attempt, on the run's row in the ledger.
+/// Effect of a commit on the ledger row of its run: the run is over, is suspended, or continues its attempt.
 pub(in crate::store) enum AttemptEnd {
     Over {
         state: RunState,
@@ -93,7 +94,7 @@ pub(in crate::store) enum AttemptEnd {
 }
 
 impl AttemptEnd {
-    /// Returns the effect of the end of a run on the run's row. `at` is the time of the commit.
+    /// Returns the effect on a run's ledger row of a commit with the run end `end`. `at` is the time of the commit.
     pub(in crate::store) fn of(end: RunEnd, at: Timestamp) -> Self {
         let over = |state, reason: Option<&str>| Self::Over {
             state,
@@ -232,8 +233,8 @@ impl RunRow {
         self.claim = claim;
     }
 
-    /// Records that the owner of a lost lease of the run is alive. Only later leases then count as abandoned. A repeated call
-    /// has no effect.
+    /// Records that the worker that lost its lease of the run is still alive. Only later leases then count as abandoned. A
+    /// repeated call has no effect.
     pub(in crate::store) fn record_live_owner(&mut self, lost: &Lease) {
         if self.epoch != lost.epoch {
             return;
@@ -264,7 +265,7 @@ impl RunRow {
         self.state = RunState::Ready;
     }
 
-    /// Releases the lease of the run as if the run had not been claimed, for another version of the executor.
+    /// Transfers the claimed run to another version of its executor, and releases the lease as if the run had not been claimed.
     pub(in crate::store) fn transfer(&mut self, version: &str, position: KeyPosition) {
         self.release();
         self.reason = Some(version.to_owned());

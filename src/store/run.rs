@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of a run within a tenant, and the run's lease length, event and ordering key.
+/// Name of a run within a tenant (executor, trigger and version), with the run's lease length, ordering key and triggering event.
 ///
 /// Equality and hash depend only on the name: executor, trigger and trigger version.
 ///

@@ -142,9 +142,8 @@ impl RunQuery {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the run states that the database stores for the rows that the query can select, each with the [`RowSelection`]
-    /// condition that limits these rows. A row that is stored as running or suspended counts as ready after its lease or wait
-    /// has ended.
+    /// Returns the stored run states whose rows a database must read for the page, each with a condition on the rows
+    /// ([`RowSelection`]). A row that is stored as running or suspended counts as ready after its lease or wait has ended.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, RowSelection)> {
         let ready = self.has_state(RunState::Ready);
@@ -167,7 +166,7 @@ impl RunQuery {
     }
 }
 
-/// Condition on the due time by which a query for a page of runs selects the database rows with one stored run state.
+/// Selection among the ledger rows with one stored run state: all rows, only due rows, or only rows that are not due.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::store) enum RowSelection {

@@ -121,8 +121,8 @@ pub(in crate::store) fn transfer(
     })
 }
 
-/// Makes a transferred run due. A row that left the order of its ordering key goes to the end of this order. `is_alone` is
-/// `true` if the order has no other rows.
+/// Accepts a run that was transferred to another version of its executor, and makes the run due. A row that left the order of its
+/// ordering key goes to the end of this order. `is_alone` is `true` if the order has no other rows.
 pub(in crate::store) fn accept(
     row: RunRow,
     is_alone: bool,

@@ -36,7 +36,7 @@ pub(in crate::store) struct Facts<'r> {
     /// The first run in the order of the run's ordering key, not counting the run itself.
     pub(in crate::store) first: Option<FirstOfKey>,
     pub(in crate::store) now: Timestamp,
-    /// The next sequence number of the ledger.
+    /// The sequence number that the ledger assigns next to a run's row.
     pub(in crate::store) next: u64,
     /// Start of the current pause of the run's executor, or `None` if the executor is not paused. Only [`claim`] reads this time.
     pub(in crate::store) paused: Option<Timestamp>,
@@ -48,7 +48,7 @@ pub(in crate::store) struct Facts<'r> {
 pub(in crate::store) struct FirstOfKey {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) due: Option<Timestamp>,
-    /// The lease length of the first run with the ordering key.
+    /// The lease duration of the run that is first in the order of the ordering key.
     pub(in crate::store) lease: Duration,
 }
 
