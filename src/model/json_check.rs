@@ -35,13 +35,13 @@ pub enum JsonError {
     #[error("not valid JSON")]
     Syntax(#[source] serde_json::Error),
     /// Arrays and objects nest deeper than [`MAX_DEPTH`].
-    #[error("JSON nests deeper than {MAX_DEPTH} levels")]
+    #[error("the JSON value nests deeper than {MAX_DEPTH} levels; flatten it")]
     TooDeep,
     /// An object has the key `$serde_json::private::RawValue`, which has a special meaning in `serde_json`.
     #[error("object key {RESERVED_KEY:?} is reserved; rename the key")]
     ReservedKey,
     /// The JSON has more bytes than the caller allows, for example for a breadcrumb's context.
-    #[error("JSON has {size} bytes where at most {limit} are allowed")]
+    #[error("the JSON value has {size} bytes where at most {limit} are allowed; shorten it")]
     TooLarge {
         /// Size of the JSON in bytes.
         size: usize,

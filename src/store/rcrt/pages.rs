@@ -216,7 +216,7 @@ impl<'r> Pages<'r> {
     fn skip(&mut self, failure: Failure) -> Result<(), Failure> {
         tracing::warn!(
             offset = self.offset,
-            "omitted a breadcrumb from a list because its row exceeds max_list_bytes"
+            "omitted a breadcrumb from a list of the RCRT server, because its row exceeds max_list_bytes"
         );
         self.offset += 1;
         self.pages += 1;

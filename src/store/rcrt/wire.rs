@@ -53,7 +53,7 @@ pub(super) fn rows(text: &[u8]) -> Result<(Vec<ListRow>, usize), serde_json::Err
                 line,
                 column,
                 bytes = item.get().len(),
-                "omitted a breadcrumb from a list because its row cannot be parsed"
+                "omitted a breadcrumb from a list of the RCRT server, because its row cannot be parsed"
             );
             None
         }

@@ -88,7 +88,9 @@ pub enum TurnAnswerError {
         problem: String,
     },
     /// The store failed to read the turn's question, or to write the answer to the question.
-    #[error("cannot read the question of a turn, or cannot write its answer; see the cause")]
+    #[error(
+        "cannot read a question that a chat turn asked a person, or write the answer; see the cause"
+    )]
     Store(#[from] StoreError),
 }
 
