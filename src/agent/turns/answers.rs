@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Run<'_> {
-    /// Adds a request of the run to a tool, an agent, a person or a model. It is written when the run is suspended, and the run then waits
-    /// for its answer.
+    /// Adds to the run's progress a request to a tool, an agent, a person or a model. The request is written when the run is
+    /// suspended, and the run then waits for its answer.
     pub(super) fn wait(
         &mut self,
         request_id: String,
@@ -32,15 +32,16 @@ impl Run<'_> {
         });
     }
 
-    /// Computes the ID of a request of this run as a hash of the run's key and the strings in `parts`. The ID is the same in each
-    /// attempt.
+    /// Computes the ID of a request of this run as a hash of the run's idempotency key and the strings in `parts`. The ID is the
+    /// same in each attempt.
     pub(super) fn request_id(&self, parts: &[&str]) -> String {
         let mut all = vec![self.context.idempotency_key()];
         all.extend(parts);
         human::hash(&all)
     }
 
-    /// Processes the run's requests that have an answer or have expired.
+    /// Continues the run with each answer to its requests that has arrived, and with a timeout as the answer to each expired
+    /// request.
     pub(super) async fn process_replies(&mut self) -> Result<(), BoxError> {
         if self.progress.waits.is_empty() {
             return Ok(());
@@ -238,7 +239,7 @@ impl Run<'_> {
         self.agent.guardrails.tool_result(&tool, answer).await
     }
 
-    /// Returns the tool name of a tool call, or an empty string if the call is no longer pending.
+    /// Returns the tool name of the unfinished tool call with this ID, or an empty string if there is none.
     fn tool_of(&self, call: &CallId) -> String {
         let mut pending = self.progress.machine.pending();
         let found = pending.find(|pending| pending.id == *call);

@@ -12,8 +12,8 @@ use std::mem;
 const MAX_CONCURRENT_CALLS: usize = 16;
 
 impl Run<'_> {
-    /// Processes the finished task `result` and all other tool call tasks that have finished. The run's progress is saved only once
-    /// for all these tasks.
+    /// Processes the results of all guardrail checks and tool calls that have finished, beginning with `result`. The run's
+    /// progress is saved only once for all of them.
     pub(super) async fn process_finished_work(
         &mut self,
         result: Option<WorkResult>,

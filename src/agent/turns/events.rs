@@ -1,11 +1,11 @@
-//! Events of an agent run for the client that follows the chat turn.
+//! Progress events of an agent run for the chat client whose message the run answers.
 
 use super::{Answer, MachineCall, Run, ToolResult};
 use crate::executor::Record;
 use std::mem;
 
 impl Run<'_> {
-    /// Adds an event about a tool call for the client that follows the chat turn.
+    /// Adds a progress event about a tool call, for the chat client whose message the run answers.
     pub(super) fn record_call(&mut self, call: &MachineCall) {
         if self.context.turn_events().is_some() {
             self.unsent_events.push(Record::ToolCalled {
@@ -15,7 +15,7 @@ impl Run<'_> {
         }
     }
 
-    /// Adds events about the results of tool calls for the client that follows the chat turn.
+    /// Adds progress events about the results of tool calls, for the chat client whose message the run answers.
     pub(super) fn record_results(&mut self, results: &[ToolResult]) {
         if self.context.turn_events().is_none() {
             return;
@@ -30,15 +30,15 @@ impl Run<'_> {
         }));
     }
 
-    /// Adds an event for the client that follows the chat turn: the last answer was invalid, so the run requests another model
-    /// answer.
+    /// Adds a progress event for the chat client whose message the run answers: the last model answer was invalid, so the run
+    /// requests another one.
     pub(super) fn record_repair(&mut self) {
         if self.context.turn_events().is_some() {
             self.unsent_events.push(Record::Repeated);
         }
     }
 
-    /// Sends the added events to the client that follows the chat turn.
+    /// Sends the collected progress events to the chat client whose message the run answers.
     pub(super) fn send_events(&mut self) {
         let unsent_events = mem::take(&mut self.unsent_events);
         if let Some(events) = self.context.turn_events() {

@@ -62,12 +62,12 @@ pub(super) struct Run<'r> {
     running: FuturesUnordered<Work<'r>>,
     /// Guardrail checks and tool calls that start when fewer than the maximum number of concurrent calls are running.
     queue: VecDeque<Work<'r>>,
-    /// The handles to abort running and queued work, by tool call.
+    /// The handles to abort the running and queued guardrail checks and tool calls, by tool call ID.
     aborts: HashMap<CallId, AbortHandle>,
     /// Tool results that are not yet delivered to the model provider, which may need all results of one model answer together.
     undelivered: Vec<ToolResult>,
-    /// Events for the client that follows a chat turn. They are sent after the progress is saved, so that no later attempt
-    /// repeats them.
+    /// Unsent progress events for the chat client whose message the run answers. They are sent after the progress is saved, so
+    /// that no later attempt repeats them.
     unsent_events: Vec<Record>,
     started_at: Instant,
     /// The time that the run's earlier attempts have worked, not counting the time in which the run was suspended.
@@ -203,7 +203,7 @@ impl<'r> Run<'r> {
         self.progress.may_request_model() && (has_session || is_settled)
     }
 
-    /// Reads the tool requests of a model answer, if the agent definition lets answers request tools.
+    /// Reads the field `tool_requests` of a model answer, if the agent definition permits the field.
     fn requests_in(&self, text: &str) -> Option<Vec<ToolRequest>> {
         let is_batch = self.progress.machine.policy().delivery == ResultDelivery::Batch;
         let may_request = self.agent.definition.requests_tools && self.agent.output.is_none();

@@ -35,7 +35,7 @@ pub(super) struct Progress {
     pub(super) since: Option<Timestamp>,
     /// The number of model requests that the run sent as breadcrumbs.
     asked: u32,
-    /// The approved tool calls that may have started.
+    /// The tool calls that a person approved and that an attempt of the run has possibly made.
     pub(super) approved: Vec<Approved>,
     /// The additional outputs that the model submitted, by output name. Guardrails may have changed them.
     handed_in: BTreeMap<String, Json>,
@@ -43,10 +43,10 @@ pub(super) struct Progress {
     ended: Option<FinalAnswer>,
     /// The tool calls of the last model answer with their tool names, if all their results are for the user. Otherwise `None`.
     direct: Option<Vec<(CallId, String)>>,
-    /// The tool requests of the last model answer, until the model receives their results.
+    /// The entries in the field `tool_requests` of the last model answer, until the model receives their results.
     #[serde(default)]
     requested: Vec<Requested>,
-    /// The number of model answers in this run that requested tools.
+    /// The number of model answers in this run that requested tools in the field `tool_requests`.
     #[serde(default)]
     requesting_answers: u32,
 }
@@ -223,12 +223,12 @@ impl Progress {
         )))
     }
 
-    /// Reads the tool requests of a model answer, or returns `None` if the answer requests no tools.
+    /// Reads the entries in the field `tool_requests` of a model answer, or returns `None` if the answer requests no tools.
     pub(super) fn requests_in(&self, text: &str) -> Option<Vec<ToolRequest>> {
         requests::read(text, self.requesting_answers.saturating_add(1))
     }
 
-    /// Processes a model answer that requests tools.
+    /// Processes a model answer that requests tools in the field `tool_requests`.
     ///
     /// # Errors
     /// [`AgentRunError`] if the run has no turns or budget left.
@@ -249,8 +249,8 @@ impl Progress {
         Ok(self.receive_calls(calls.collect(), is_direct))
     }
 
-    /// Removes the results of requested tools from a list of tool results, and returns them as one message to the model. The result is
-    /// `None` if no tools were requested.
+    /// Removes the results of the tools requested in the field `tool_requests` from a list of tool results, and returns them as
+    /// one message to the model. The result is `None` if the last model answer did not request tools in this field.
     pub(super) fn results_of_requests(&mut self, results: &mut Vec<ToolResult>) -> Option<String> {
         let requested = std::mem::take(&mut self.requested);
         (!requested.is_empty()).then(|| requests::message(&requested, results))
@@ -418,8 +418,8 @@ impl Progress {
         Ok(Value::Object(response))
     }
 
-    /// Temporarily removes from the progress all requests that are not yet written as breadcrumbs, and calls `work`, such as the
-    /// serialization for the store. The progress contains these requests again afterwards.
+    /// Calls `work` with the progress without the requests that are not yet written as breadcrumbs, for example to serialize the
+    /// progress for the store. The progress contains these requests again afterwards.
     pub(super) fn without_unwritten_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);

@@ -21,7 +21,7 @@ pub(super) struct Wait {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked_at: Option<Timestamp>,
     pub(super) awaited: Awaited,
-    /// The request to write, or `None` once it is written.
+    /// The request that is still to be written as a breadcrumb, or `None` once it is written.
     #[serde(skip)]
     pub(super) unwritten: Option<Unwritten>,
 }
@@ -60,7 +60,7 @@ pub(super) enum Awaited {
         digest: String,
         /// The people who may approve the tool call.
         by: People,
-        /// The arguments of the tool call in the question to the approvers.
+        /// The arguments of the tool call that the question shows to the approvers.
         arguments: Json,
     },
     /// The run waits for the answer of a person to a tool's question.
@@ -86,7 +86,7 @@ impl Wait {
         }
     }
 
-    /// Returns the [`Pending`] that recognises and parses the answers to this request of the run.
+    /// Returns a [`Pending`], which recognises and parses the answers to this request of the run.
     pub(super) fn pending(&self) -> Pending<'_> {
         let expected = match &self.awaited {
             Awaited::Tool { tool, .. } => Expected::Tool { tool },
