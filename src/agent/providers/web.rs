@@ -92,7 +92,7 @@ pub(super) fn connection_error(error: reqwest::Error, to: &'static str) -> Model
     }
 }
 
-/// Error of a connection to a model provider that was not established. Of the URL, it contains only the scheme, host and port.
+/// Error of a failed attempt to connect to a model provider. Of the URL, it contains only the scheme, host and port.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot connect to the model endpoint {origin}; check the base URL and that the server is running"

@@ -218,7 +218,7 @@ impl CliProvider {
         self.with(|settings| settings.max_call_bytes = limit)
     }
 
-    /// Sets the time between the cancellation of the program and its kill. Defaults to two seconds.
+    /// Sets the time that a cancelled program has to exit on its own before it is killed. Defaults to two seconds.
     ///
     /// In this time the program can end on its own. Zero kills it immediately.
     #[must_use]

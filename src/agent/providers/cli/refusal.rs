@@ -26,8 +26,8 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns `true` if a part of the body of a refused HTTP request may be unread. The server then reads the rest, because the
-    /// client sends the whole body before it reads the response.
+    /// Returns `true` if the server possibly refused the HTTP request before it had read the whole body. The server then reads
+    /// the rest, because the client sends the whole body before it reads the response.
     pub(super) fn has_unread_body(&self) -> bool {
         match self {
             Self::BadCall(_)

@@ -22,7 +22,8 @@ pub(super) struct Saved {
     pub(super) runs: u64,
     /// The last answer of the agent's program.
     pub(super) last: Option<String>,
-    /// The message that the agent's program receives at its next start.
+    /// The message of the run to the agent's program at its next start, such as a correction request, or `None` once the program
+    /// has answered it.
     pub(super) message: Option<String>,
 }
 

@@ -5,13 +5,15 @@ use crate::agent::{ChatEvent, ChatMessage, ModelError, Opaque, PartOrigin, Reaso
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The fields of a chat completions message with the text of the model's reasoning.
+/// Names of the fields in which a chat completions message contains the model's reasoning text.
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
-/// The field of a chat completions message with a list of thoughts. A thought can be encrypted or signed.
+/// Name of the field in which a chat completions message contains a list of the model's thoughts. A thought can be encrypted or
+/// signed.
 const DETAILS: &str = "reasoning_details";
 
-/// The field of a chat completions message in which a tool that serves a model returns the model's reasoning and provider state.
+/// Name of the field in which a tool that serves a model returns, in a chat completions message, the model's reasoning and
+/// provider state.
 pub(in crate::agent) const PARTS: &str = "opaque_parts";
 
 /// The standard fields of a tool call in the chat completions protocol. All other fields are provider state.
@@ -75,8 +77,8 @@ impl ProviderState {
         }
     }
 
-    /// Reads the reasoning and the provider state in a message of the answer. Reasoning is returned as an event, and
-    /// [`finish`](Self::finish) returns the provider state.
+    /// Reads the reasoning and the provider state in the message of a model answer, or in a piece of a streamed message.
+    /// Reasoning is returned as an event, and [`finish`](Self::finish) returns the provider state.
     pub(super) fn read(&mut self, fields: Fields) -> Option<ChatEvent> {
         if let Some(Value::Array(details)) = fields.reasoning_details {
             for detail in details {

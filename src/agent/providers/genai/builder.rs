@@ -168,7 +168,7 @@ impl GenaiModelBuilder {
     }
 }
 
-/// The providers that [`GenaiModel`] supports: only providers without the chat completions protocol. For that protocol, `genai`
+/// The providers that [`GenaiModel`] supports, none of which uses the chat completions protocol. For that protocol, `genai`
 /// allocates as many calls as a number in the answer states, without a limit.
 const PROVIDERS: [AdapterKind; 10] = [
     AdapterKind::Anthropic,

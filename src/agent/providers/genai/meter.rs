@@ -58,7 +58,8 @@ impl Meter {
         }
     }
 
-    /// Returns the pending model operation for an error message: `answer` until the model's answer starts, and `continue` after that.
+    /// Returns the operation that timed out, for an error message: `answer` before the first byte of the model's answer, and
+    /// `continue` after it.
     pub(super) fn timeout_phase(&self) -> &'static str {
         match self.has_received_bytes() {
             true => "continue",

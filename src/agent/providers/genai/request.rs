@@ -252,7 +252,7 @@ fn thought(part: &Part, provider: AdapterKind, origin: &PartOrigin) -> Option<Co
     }
 }
 
-/// Returns the signatures of the thoughts behind a tool call.
+/// Returns the provider's signatures of the thoughts that led to a tool call, or `None` if the saved message has no signatures.
 fn signatures(message: &ChatMessage, origin: &PartOrigin, call_id: &str) -> Option<Vec<String>> {
     let mut of_call = message.opaque(origin, Some(call_id));
     let found = of_call.find(|opaque| opaque.field == SIGNATURES)?;
