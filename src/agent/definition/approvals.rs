@@ -88,8 +88,7 @@ impl Approvals {
         NeededApproval::by_rules(self.rules_of(tool), &self.by, arguments)
     }
 
-    /// Returns the approval rules for an approver who changes the arguments of a tool call. The rules limit the permitted
-    /// approvers and the time for the change.
+    /// Returns a tool's approval rules that limit which approvers may change the arguments of a call, or until when.
     pub(in crate::agent) fn for_changes(&self, tool: &str) -> Vec<Approval> {
         let rules = self.rules_of(tool);
         rules

@@ -33,8 +33,8 @@ pub enum ToolCalls {
 }
 
 impl ToolCalls {
-    /// Returns the default way to call tools: by breadcrumbs for an agent that may call any tool of an RCRT server, and in the
-    /// worker process of the run for any other agent.
+    /// Returns the way in which an agent calls tools by default: by breadcrumbs if the rules of RCRT servers let the agent call
+    /// every registered tool, otherwise in the worker process of the run.
     pub(super) fn by_default(uses_any_tool: bool) -> Self {
         match uses_any_tool {
             true => Self::Breadcrumbs,

@@ -54,8 +54,9 @@ pub(in crate::agent) static AGENT: KnownFields<'static> = KnownFields {
 /// Additional fields of agent definitions for RCRT (Right Context Right Time) servers.
 const RCRT_FIELDS: [&str; 1] = ["llm_config_id"];
 
-/// Fields of an agent definition that restrict the agent or instruct its model, so an unknown field with a similar name is an
-/// error in every mode. The author of such a field intended a restriction or an instruction that would have no effect.
+/// Fields of an agent definition that restrict the agent or instruct its model. An unknown field with a similar name is always an
+/// error, even without strict mode. The author of such a field intended a restriction or an instruction that would have no
+/// effect.
 const RESTRICTIONS: [&str; 12] = [
     "approval",
     "budgets",

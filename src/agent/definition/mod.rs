@@ -100,8 +100,8 @@ pub struct AgentDefinition {
     /// If `true`, an [action](crate::agent#actions) in an answer of the agent's model may also request tools, in the field
     /// `tool_requests`. Only the [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub requests_tools: bool,
-    /// If `true`, the agent may call every tool that the service registers for the agent, because the agent definition has no field
-    /// `tools`. Only the [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
+    /// If `true`, the agent may call every tool in the registry with which its executor is created, because the agent definition
+    /// has no field `tools`. Only the [rules of RCRT servers](DefinitionOptions::rcrt) set this field.
     pub uses_any_tool: bool,
     /// The breadcrumb writes that the agent's model may request in its answers, as [actions](crate::agent#actions). If `None`,
     /// every answer is text.
@@ -137,8 +137,8 @@ pub struct AgentDefinition {
     ///
     /// Defaults to none. The tool name for the model is the ID of the other agent.
     pub uses: Vec<AgentRef>,
-    /// The agents to which the agent's model may hand off a request with the tool `handoff-to-<id>`, whose result is the other
-    /// agent's answer. They are in the field `handoff`.
+    /// The agents that the agent can call with the tools `handoff-to-<id>`, and whose answers are the results of these tool
+    /// calls. The agents are in the field `handoff`.
     ///
     /// Defaults to none.
     pub handoff: Vec<AgentRef>,

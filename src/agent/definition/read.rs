@@ -40,7 +40,8 @@ pub(super) fn creates_any_schema(fields: &Map<String, Value>) -> bool {
     creates == Some(&Value::Bool(true)) && non_null(fields, "responds_with").is_none()
 }
 
-/// Returns `true` if an agent definition explicitly permits the creation of breadcrumbs, lists no tools and does not forbid tools.
+/// Returns `true` if the rules of RCRT servers let an agent call every registered tool. Its definition must explicitly permit the
+/// creation of breadcrumbs, and must neither list nor forbid tools.
 pub(super) fn uses_any_tool(fields: &Map<String, Value>) -> bool {
     let capabilities = non_null(fields, "capabilities");
     let has_capability = |name: &str, value: bool| {
@@ -149,8 +150,8 @@ pub(super) fn read<T: DeserializeOwned>(
     }
 }
 
-/// Reads a field of an agent definition that contains an object or a list of objects, or returns `None` if the field is missing
-/// or null. Comment fields of these objects are omitted.
+/// Reads a field of an agent definition, an object or a list of objects, and omits the comment fields in these objects. Returns
+/// `None` if the field is missing or null.
 pub(super) fn read_commented<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     field: &'static str,
