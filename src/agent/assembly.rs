@@ -6,7 +6,8 @@ use crate::error::excerpt;
 use crate::request::{agents, human};
 use crate::tool::{Tool, ToolExecutor, ToolPermissions, ToolRegistry};
 
-/// Adds to an agent definition each tool's approval rules, and the names of the tools whose results are the agent's answer.
+/// Adds settings of the registered tools to an agent definition: the tools' approval rules, and in `return_to_user` the tools
+/// whose results are the agent's answer.
 pub(super) fn apply_tool_settings(definition: &mut AgentDefinition, tools: &ToolRegistry) {
     for name in tools.names() {
         let Some(settings) = tools.get(name).map(Tool::settings) else {

@@ -186,7 +186,7 @@ impl Agent {
         self.field("system_prompt", text.into())
     }
 
-    /// Adds a trigger subscription. Each breadcrumb version that matches starts a run.
+    /// Adds a trigger subscription: each breadcrumb version that matches starts a run of the agent.
     ///
     /// An agent needs at least one trigger. Each call adds another one, and one breadcrumb that
     /// matches several triggers starts one run. A [`Subscription::context`] here is an error of
@@ -209,7 +209,7 @@ impl Agent {
         self
     }
 
-    /// Adds a context subscription. The model sees the matching breadcrumbs as data.
+    /// Adds a context subscription: the model receives the matching breadcrumbs as data in each run.
     ///
     /// Each attempt reads the matching breadcrumbs again; a new match starts no run. The name of
     /// the data in the model's input is the [key](Subscription::key) of the subscription. The hints
@@ -602,8 +602,8 @@ impl Agent {
         self.add_agent_ref("use", agent.into(), non_empty(description.into()))
     }
 
-    /// Adds an agent to which this agent's model may hand off a request with the tool `handoff-to-<id>`, whose result is the
-    /// added agent's answer. The added agent executes its own run.
+    /// Adds an agent that this agent can call with the tool `handoff-to-<id>`, and whose answer is the result of the tool call.
+    /// The added agent executes its own run.
     ///
     /// Use it like [`uses`](Self::uses); only the name and the description for the model differ.
     ///

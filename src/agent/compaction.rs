@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Maximum size in bytes of the summary that replaces old messages of a conversation.
 const SUMMARY_BYTES: usize = 64 << 10;
 
-/// Maximum sizes in bytes of the first messages and of the last messages in the transcript of a conversation that a model
-/// summarises. The first ones have the task and an earlier summary, and the last ones matter most to the next turn.
+/// Maximum sizes in bytes of the beginning and of the end of the transcript that a model summarises; the middle of a longer
+/// transcript is omitted. The beginning has the task and an earlier summary, and the end matters most to the next turn.
 const BEGINNING_BYTES: usize = 128 << 10;
 const END_BYTES: usize = 384 << 10;
 
@@ -191,10 +191,10 @@ pub(crate) fn tokens<'m>(messages: impl IntoIterator<Item = &'m ChatMessage>) ->
     u64::try_from(tokens).unwrap_or(u64::MAX)
 }
 
-/// Returns `true` if a model request is too long, and omitting its old messages brings it below the limit or removes at least
-/// half of the limit. A request is too long if `all`, its number of tokens, is at least `at_tokens`. `old` is the number of
-/// tokens of the old messages. Without the second condition, every turn would request a summary if the retained messages alone
-/// were too long.
+/// Returns `true` if a model request is too long and its old messages have enough tokens to omit: the excess over the limit, or
+/// half the limit. A request is too long if `all`, its number of tokens, is at least `at_tokens`. `old` is the number of tokens
+/// of the old messages. Without the second condition, every turn would request a summary if the retained messages alone were too
+/// long.
 pub(crate) fn should_shorten(at_tokens: u64, all: u64, old: u64) -> bool {
     let enough = all.saturating_sub(at_tokens).saturating_add(1);
     all >= at_tokens && old >= enough.min((at_tokens / 2).max(1))

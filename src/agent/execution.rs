@@ -1,4 +1,5 @@
-//! [`UniversalExecutor`] for [`AgentExecutor`]: a run of an agent, from the trigger to the response.
+//! Implementation of [`UniversalExecutor`] for [`AgentExecutor`], which executes one run of an agent from the trigger to the
+//! response.
 
 use super::turns::Run;
 use super::{AgentExecutor, AgentRunError};

@@ -254,8 +254,8 @@ impl AgentExecutor {
         self
     }
 
-    /// Sets a callback that receives each action (effect) that the state machine of a run requests, such as a tool call. The run
-    /// calls the callback when it executes the effect. Use it for monitoring. The callback must not block.
+    /// Sets a callback for monitoring, which receives each effect that the state machine of a run requests, such as a tool call.
+    /// The run calls the callback when it executes the effect. The callback must not block.
     ///
     /// The callback does not receive a tool call again if a retry of the run repeats it. A second
     /// call of this method replaces the callback.
@@ -334,8 +334,8 @@ impl AgentExecutor {
         &self.definition
     }
 
-    /// Replaces the limits of the agent definition on the size of the context in the model's input, for example to count tokens
-    /// as the model does. To change only the token counter, pass `agent.definition().context_budget.clone().counter(..)`.
+    /// Replaces the limits of the agent definition on the size of the context in the model's input, including the function that
+    /// counts tokens. To change only the token counter, pass `agent.definition().context_budget.clone().counter(..)`.
     ///
     /// # Examples
     /// ```

@@ -141,8 +141,8 @@ impl AgentExecutor {
         }
     }
 
-    /// Filters breadcrumbs by the writer of their current version, which must be the executor or outside program `by`. The writer
-    /// comes from the store's records. Without such records, the result is empty.
+    /// Removes the breadcrumbs whose current version was not written by `by`, which is either one executor or any writer outside
+    /// of runs. The writer comes from the store's records. Without such records, the result is empty.
     async fn retain_written_by(
         &self,
         mut breadcrumbs: Vec<Arc<Breadcrumb>>,

@@ -62,7 +62,7 @@ pub(super) fn extract(text: &str) -> Result<Json, String> {
     }
 }
 
-/// Replaces escapes, such as `\u0073`, in the JSON value of a model's text by their characters, so that guardrails can check the
+/// Replaces escapes, such as `\u0073`, by their characters in a model's text that contains JSON, so that guardrails can check the
 /// characters. Escapes of control characters, quotes and backslashes remain. The value stays the same. A text without a JSON
 /// value is returned unchanged.
 pub(super) fn without_escapes(text: String) -> String {

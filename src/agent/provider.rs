@@ -191,7 +191,7 @@ pub trait ProviderSession: Send {
     /// See [`next`](Self::next).
     async fn answer(&mut self, answer: Answer) -> Result<(), BoxError>;
 
-    /// Ends the requests and programs of the provider session, and waits until they have ended.
+    /// Cancels the open model requests and running programs of the provider session, and waits until they have ended.
     ///
     /// The run calls this before it waits for people or other agents, and at its end.
     async fn cancel(&mut self);

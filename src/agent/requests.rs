@@ -1,5 +1,5 @@
-//! Tool requests in a model answer, by the conventions of RCRT (Right Context Right Time) servers. The module does no I/O and reads no
-//! clock.
+//! Tool calls that a model requests in the field `tool_requests` of its answer, by the conventions of RCRT (Right Context Right
+//! Time) servers. The module does no I/O and reads no clock.
 
 use super::AgentDefinition;
 use super::action::Action;
@@ -8,7 +8,7 @@ use crate::machine::{Answer, CallId, MachineCall, ToolArguments, ToolResult};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Maximum number of tool requests in one model answer.
+/// Maximum number of entries in the field `tool_requests` of one model answer.
 const MAX_REQUESTS: usize = 64;
 /// Maximum length in bytes of the ID that a model chooses for a tool request.
 const MAX_ID_BYTES: usize = 256;
@@ -50,8 +50,9 @@ impl ToolRequest {
     }
 }
 
-/// Reads the tool requests of a model answer, or returns `None` if the answer requests no tools. `number` counts the answers of the run
-/// that request tools. The call IDs contain it, so that they are unique and the same in each attempt.
+/// Reads the entries in the field `tool_requests` of a model answer, or returns `None` if the answer requests no tools. `number`
+/// counts the answers of the run that request tools. The call IDs contain it, so that they are unique and the same in each
+/// attempt.
 pub(super) fn read(text: &str, number: u32) -> Option<Vec<ToolRequest>> {
     let action = Action::read(text).ok()??;
     let value = action.tool_requests()?;

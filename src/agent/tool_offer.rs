@@ -32,8 +32,8 @@ pub(super) enum AgentCallMode {
     /// The agent calls the other agent with a tool named like the other agent, and receives the other agent's answer as the
     /// tool's result.
     Use,
-    /// The agent hands off a request to the other agent with the tool `handoff-to-<id>`, and receives the other agent's answer as
-    /// the tool's result.
+    /// The agent calls the other agent with the tool `handoff-to-<id>`, and receives the other agent's answer as the tool's
+    /// result.
     Handoff,
     /// The agent delegates the rest of the run to the other agent with the tool `delegate-to-<id>`, so that the other agent's
     /// answer is the answer of the run.

@@ -84,18 +84,18 @@ pub struct Trust {
 }
 
 impl LethalTrifecta {
-    /// The permission tag of a tool that returns private data.
+    /// The permission tag with which a tool's settings declare that the tool returns private data.
     ///
     /// Set it with the setting [`permission_tags`](crate::tool::ToolSettings::permission_tags) of
     /// the tool.
     pub const PRIVATE: &'static str = "private";
 
-    /// The permission tag of a tool that returns content from strangers.
+    /// The permission tag with which a tool's settings declare that the tool returns content from strangers.
     ///
     /// Examples are tools that read web pages or mail.
     pub const UNTRUSTED: &'static str = "untrusted";
 
-    /// The permission tag of a tool that sends data out of the system.
+    /// The permission tag with which a tool's settings declare that the tool sends data out of the system.
     ///
     /// Examples are tools that send mail or call a web address that the model chooses.
     pub const EGRESS: &'static str = "egress";

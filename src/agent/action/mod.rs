@@ -83,7 +83,7 @@ impl Action {
         }
     }
 
-    /// Returns the ID of the breadcrumb that the model's action would update or delete.
+    /// Returns the ID of the breadcrumb that the model's action would update or delete, or `None` if the action does neither.
     pub(super) fn target(&self) -> Option<BreadcrumbId> {
         match self {
             Self::Update(target, _) | Self::Delete(target) => Some(target.id),
@@ -91,7 +91,8 @@ impl Action {
         }
     }
 
-    /// Returns the `tool_requests` in a model's answer to the user, or `None` if the list is absent or empty.
+    /// Returns the field `tool_requests` of a response breadcrumb that the model creates, or `None` if the response requests no
+    /// tools.
     pub(super) fn tool_requests(&self) -> Option<&Value> {
         let Self::Create(draft) = self else {
             return None;

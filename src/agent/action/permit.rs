@@ -196,7 +196,7 @@ const TAG: &str = "agent:response";
 /// Prefixes of the schemas that an agent without the list `responds_with` may not create. Breadcrumbs of these schemas control other
 /// services: tools, tool configurations, tool code, and messages of users and of the system.
 const CLOSED_PREFIXES: [&str; 3] = ["tool.", "user.", "system."];
-/// The end of the list of permitted schemas in an error text for a model, used if the agent's definition has no list
+/// Text that follows the list of permitted schemas in an error message for a model, used if the agent's definition has no list
 /// `responds_with`.
 const OPEN_SCHEMAS: &str = ", and every other schema except definitions, requests, answers of people, and names that start with \"tool.\", \
                     \"user.\" or \"system.\"";

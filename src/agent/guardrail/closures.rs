@@ -7,7 +7,7 @@ use crate::machine::Answer;
 use crate::model::Json;
 use async_trait::async_trait;
 
-/// Creates a guardrail that checks the messages of model requests.
+/// Creates a guardrail from a function that checks the messages of model requests.
 ///
 /// The function must not block. For an async check, implement [`Guardrail`].
 ///
@@ -33,7 +33,7 @@ where
     OnInput(name.into(), check)
 }
 
-/// Creates a guardrail that checks the final text of an agent and the outputs that its model submits.
+/// Creates a guardrail from a function that checks the final text of an agent and the outputs that its model submits.
 ///
 /// The function also receives the JSON text of each submitted output.
 ///
@@ -57,7 +57,7 @@ where
     OnOutput(name.into(), check)
 }
 
-/// Creates a guardrail that checks tool calls before they are made. The [module](super) has an example.
+/// Creates a guardrail from a function that checks tool calls before they are made. The [module](super) has an example.
 ///
 /// The function receives the tool name as the model wrote it, and the arguments.
 ///
@@ -85,7 +85,7 @@ where
     OnToolCall(name.into(), check)
 }
 
-/// Creates a guardrail that checks the results of tool calls.
+/// Creates a guardrail from a function that checks the results of tool calls.
 ///
 /// The answer can be an error of the tool.
 ///

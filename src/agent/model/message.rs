@@ -54,7 +54,8 @@ pub enum Speaker {
 }
 
 impl ChatMessage {
-    /// Section name for the data of a chat message in the model's input, where marks with this name delimit the data.
+    /// Section name in the marks that delimit the data of a chat message, such as a breadcrumb or a summary, in the model's
+    /// input.
     pub(in crate::agent) const SECTION: &str = "earlier";
 
     /// Creates a chat message from a role and message parts.

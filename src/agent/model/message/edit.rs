@@ -1,4 +1,4 @@
-//! Removal of contents from chat messages, for the saved log of a workload's session.
+//! Functions that shorten chat messages for the saved log of a workload's session, for example by removing tool calls.
 
 use super::{ChatMessage, Part, ToolCall};
 use crate::error::excerpt;
