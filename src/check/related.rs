@@ -18,7 +18,7 @@ pub(super) struct Declaration {
     pub(super) writes: Option<Vec<String>>,
 }
 
-/// Returns findings for cycles of executors that trigger one another, and for schemas that no executor writes.
+/// Returns findings for cycles of executors that trigger one another, and for subscribed schemas that no executor writes.
 pub(super) fn check(declared: &[Declaration]) -> Findings {
     let mut findings = Findings::default();
     let graph = Graph::of_declared(declared.iter().map(|one| Declared {
@@ -51,8 +51,8 @@ pub(super) fn check(declared: &[Declaration]) -> Findings {
     findings
 }
 
-/// Finds each subscription that conflicts with an earlier subscription of `all`, or that an earlier subscription makes superfluous. Returns
-/// the index of each such subscription in `all`, and the problem.
+/// Finds each subscription in `all` that selects the same breadcrumbs as an earlier subscription, or has no effect because of
+/// one. Returns the index of each such subscription in `all`, and the problem.
 pub(super) fn shadowed_subscriptions(all: &[Subscription]) -> Vec<(usize, String)> {
     let mut shadowed = Vec::new();
     for (at, one) in all.iter().enumerate() {

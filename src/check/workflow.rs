@@ -119,7 +119,7 @@ fn warning_finding(warning: &WorkflowWarning, mode: Severity) -> Finding {
     finding
 }
 
-/// Checks the workload's entry: the flow or agent that starts when a request names no flow.
+/// Checks that the workload's file determines which flow or agent starts when a request names no flow.
 fn check_entry(
     context: &mut CheckContext<'_>,
     path: &DefinitionPath,
