@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Returns a retry delay between zero and `min(cap, base * 2^(attempt - 1))`.
+/// Returns a retry delay between zero and a maximum that doubles with each attempt up to `cap`:
+/// `min(cap, base * 2^(attempt - 1))`.
 ///
 /// `chance` between 0 and 1 selects the delay within this range ("full jitter"). Delays over the whole range spread the
 /// retries of many runs, which loads a recovering service least

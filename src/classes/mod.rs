@@ -1,5 +1,5 @@
-//! Classes of the crate's error types for retries: after a delay, or never. This module alone names the errors of every layer, so
-//! that a run knows the class of an error from a layer above its own.
+//! Classification of the crate's error types for retries: a retry after a delay, or no retry. This module alone names the errors
+//! of every layer, so that a run knows the class of an error from a layer above its own.
 
 #[cfg(feature = "agents")]
 use crate::agent;
@@ -15,10 +15,11 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of errors of one error chain that the search for a retry class inspects. A longer chain may be a cycle.
+/// Maximum number of errors of one error chain that the search for an error class inspects. A longer chain may be a cycle.
 const DEPTH: usize = 16;
 
-/// Returns the retry class of an error: its own class, or the class of the first source that has one.
+/// Returns the class of an error (the retry decision and an error code): the class of the error itself, or of the first source
+/// that has one.
 ///
 /// The decision and the code can come from different errors of the chain, because an [`ErrorNode`] can have only one of the two.
 /// An error without a class is transient and has the code `error`. Inspects the error and up to 15 sources.
@@ -78,7 +79,7 @@ fn find(error: &(dyn Error + 'static)) -> (Option<Verdict>, Option<&'static str>
     (verdict, code)
 }
 
-/// Returns the retry decision for an error without a retry class: permanent for invalid JSON, because the same input fails again,
+/// Returns the retry decision for an error without a class: permanent for invalid JSON, because the same input fails again,
 /// otherwise transient.
 fn of_foreign(error: &(dyn Error + 'static)) -> Verdict {
     match error.is::<serde_json::Error>() {
@@ -87,12 +88,13 @@ fn of_foreign(error: &(dyn Error + 'static)) -> Verdict {
     }
 }
 
-/// Returns the retry class of an error whose type belongs to this crate, or `None` for any other error.
+/// Returns the class (retry decision and error code) of an error whose type belongs to this crate, or `None` for any other error.
 fn own(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     KNOWN.iter().find_map(|class| class(error))
 }
 
-/// Returns the retry class of a model's error, or `None` for an error of another type. Rate limits of a model use no attempt.
+/// Returns the class (retry decision and error code) of a model's error, or `None` for an error of another type. Rate limits of a
+/// model use no attempt.
 #[cfg(feature = "agents")]
 fn of_model(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     let error = error.downcast_ref::<agent::ModelError>()?;
@@ -106,7 +108,7 @@ fn of_model(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
 
 type Class = fn(&(dyn Error + 'static)) -> Option<ErrorClass>;
 
-/// Functions that classify the error types of this crate for retries.
+/// Functions that return the class (retry decision and error code) of the crate's error types.
 const KNOWN: &[Class] = &[
     #[cfg(feature = "agents")]
     of_model,
@@ -264,7 +266,7 @@ const KNOWN: &[Class] = &[
     },
 ];
 
-/// Returns the class "never retry" for an error of type `E`, or `None` for an error of another type.
+/// Returns the class of an error of type `E` that is never retried, or `None` for an error of another type.
 fn never<E: Error + 'static>(
     error: &(dyn Error + 'static),
     code: &'static str,

@@ -27,8 +27,8 @@ pub enum Cascade {
 /// Maximum number of runs that one call of [`Client::cancel`] ends.
 const MAX_CANCELLED_RUNS: usize = 10_000;
 
-/// Maximum number of breadcrumbs, newest first, that a cancellation searches for one that the run wrote. The search happens only
-/// if the ledger does not have the run.
+/// Maximum number of breadcrumbs, newest first, in which a cancellation searches for a breadcrumb that the run wrote. The search
+/// happens only if the ledger does not have the run.
 const MAX_SEARCHED: usize = 20;
 
 impl Client {
@@ -99,9 +99,9 @@ impl Client {
         }
     }
 
-    /// Cancels a run that the ledger does not have. Either a worker has not received the run's trigger, or the run has ended and the ledger
-    /// has deleted its row. Returns `true` if this call ended the run. If a worker enqueues the run at the same time, one of the two adds
-    /// the row.
+    /// Adds a run that is missing in the ledger as cancelled, unless a breadcrumb of the run shows that the run has ended. Either
+    /// a worker has not received the run's trigger, or the run has ended and the ledger has deleted its row. Returns `true` if
+    /// this call ended the run. If a worker enqueues the run at the same time, one of the two adds the row.
     async fn cancel_unknown(&self, run: &RunRef) -> Result<bool, ClientError> {
         let no_trigger = |found: Option<u64>| ClientError::NoTrigger {
             run: run.clone(),
@@ -200,7 +200,7 @@ impl Client {
     }
 }
 
-/// Returns the run reference that a worker would add to the ledger on receipt of the trigger. The lease and the ordering key of the
+/// Returns a run's ledger entry as a worker would add it on receipt of the trigger. The lease and the ordering key of the
 /// executor's profile are missing, because only a worker knows the profile.
 fn run_ref_of(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     let version = run.trigger_version;
