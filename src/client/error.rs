@@ -55,7 +55,7 @@ pub enum ClientError {
     KeyConflict {
         /// ID of the executor to which the earlier and the new request are addressed.
         executor: Arc<str>,
-        /// The idempotency key of the request.
+        /// The idempotency key that the earlier and the new request share.
         key: Arc<str>,
         /// The breadcrumb that triggered the run of the earlier request.
         earlier: BreadcrumbId,
@@ -74,8 +74,8 @@ pub enum ClientError {
         /// The reason why no live worker would answer the request.
         reason: String,
     },
-    /// The client cannot cancel the run, because neither the ledger nor the store knows the run. The ledger does not have the run, and the
-    /// store does not have the trigger version of the run.
+    /// The client cannot cancel the run: the ledger does not have the run, and the store does not have the breadcrumb version
+    /// that would trigger the run.
     ///
     /// The trigger was deleted or has expired, or the [`RunRef`] names a version that does not
     /// exist. Nothing is left to cancel, unless the version is wrong.
@@ -83,8 +83,8 @@ pub enum ClientError {
     NoTrigger {
         /// The run that cannot be cancelled.
         run: RunRef,
-        /// Number of the trigger's current version in the store, for a run whose trigger version the store does not have. `None`
-        /// if the store does not have the trigger.
+        /// Number of the trigger's current version, if the store has the trigger in another version than the run names. `None` if
+        /// the store does not have the trigger.
         found: Option<u64>,
     },
     /// A session ID is empty or too long.
@@ -119,7 +119,7 @@ pub enum ClientError {
         "the store of the client does not record writers, which chat sessions need; use a memory, SQLite or PostgreSQL store"
     )]
     NoSessions,
-    /// The workload log of a deleted chat session cannot be deleted. The log has the same ID as the session.
+    /// A client deleted a chat session, but could not delete the log that workloads wrote for a session with the same ID.
     ///
     /// The messages of the session are deleted already. Call
     /// [`Session::delete`](super::Session::delete) again.

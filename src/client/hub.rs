@@ -36,13 +36,15 @@ struct Waits {
     has_task: bool,
 }
 
-/// Maximum number of waits for runs that one client wakes by store events. Any further wait only polls its run.
+/// Maximum number of open waits for runs that one client can wake when the store reports an event. Any further wait only polls
+/// its run.
 const MAX_WAITS: usize = 10_000;
 
-/// Idle time after which the client closes its event subscription. A request within this time uses the open subscription.
+/// Duration without open waits for runs after which the client closes its event subscription. A request within this time uses the
+/// open subscription.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pause before the client's next attempt to subscribe to the events of its store.
+/// Pause before the client subscribes to the events of its store again, after its event subscription has failed or ended.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One wait of a client for events about the trigger of a run. Dropping it ends the wait.
@@ -143,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// Wakes the client's waits for runs on a trigger, if the breadcrumb of a store event names this trigger as its origin.
+    /// Wakes the client's waits for runs on a trigger when a store event reports a breadcrumb that a run on this trigger wrote.
     fn wake(&self, event: &Event) {
         if event.kind == EventKind::Ping {
             return;

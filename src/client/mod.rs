@@ -266,8 +266,8 @@ impl Client {
         page.map_err(|error| ClientError::of_store("list runs", error))
     }
 
-    /// Returns a run from the ledger. The result is `None` if no worker has enqueued the run yet, or if the store has deleted the run's
-    /// row.
+    /// Returns the ledger's record of a run. The result is `None` if no worker has enqueued the run yet, or if the store has
+    /// deleted the run's row.
     ///
     /// Use this to show the state, the attempts or the last error of one run.
     /// [`RequestHandle::wait`] waits for the end of a run without polling in your code.
@@ -423,7 +423,7 @@ impl Client {
     }
 }
 
-/// Returns the run that a breadcrumb names as its writer.
+/// Returns the run that the field `creator` in a breadcrumb's context states as the writer of the breadcrumb.
 fn creator_of(breadcrumb: &Breadcrumb) -> Option<RunRef> {
     let creator = breadcrumb.context.get("creator")?;
     let trigger: BreadcrumbId = creator.get("trigger_id")?.as_str()?.parse().ok()?;

@@ -92,7 +92,7 @@ impl Questions {
         Self { client }
     }
 
-    /// Lists the open ones of the newest 1,000 questions to people, the newest first.
+    /// Lists the questions to people that are still open, among the newest 1,000 questions, the newest first.
     ///
     /// Use this for an overview of all people. [`open_for`](Self::open_for) lists the questions of
     /// one person. The call makes one search, and further reads for each question that has not

@@ -82,7 +82,8 @@ impl Reply {
     }
 }
 
-/// The first and the maximum pause between two reads of the run that a client waits for. A run that writes nothing ends without an event.
+/// Range of the pauses between two reads of a run that a client waits for: the first pause, and the maximum to which the pauses
+/// grow. A run that writes nothing ends without an event.
 const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Waits until the run of a request has ended, and returns its reply.
@@ -115,7 +116,7 @@ pub(super) async fn wait(
 /// Maximum duration of each store read that follows the timeout of a client's wait for a run.
 const LAST_READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the result of a store read, or `None` if the read takes longer than `limit`.
+/// Waits at most `limit` for a store read and returns its result, or `None` after the time limit.
 async fn read_within<T>(
     limit: Duration,
     read: impl Future<Output = Result<Option<T>, ClientError>>,

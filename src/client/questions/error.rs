@@ -82,7 +82,8 @@ pub enum AnswerError {
         /// The deadline that the person's answer missed.
         at: Timestamp,
     },
-    /// The answer does not fit the schema of the question, or the changed arguments do not fit the input schema of the tool.
+    /// The answer does not match the JSON Schema that the question sets for answers, or the changed arguments do not match the
+    /// input schema of the tool.
     #[error("the answer to question {:?} is not valid: {problem}", excerpt(id, 80))]
     Invalid {
         /// ID of the question with the invalid answer.

@@ -80,8 +80,8 @@ impl From<&str> for Principal {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QuestionKind {
-    /// A tool call that needs an approval. [`approve`](super::Questions::approve), [`approve_with`](super::Questions::approve_with) and
-    /// [`reject`](super::Questions::reject) answer it.
+    /// A request for a person's approval of a tool call. [`approve`](super::Questions::approve),
+    /// [`approve_with`](super::Questions::approve_with) and [`reject`](super::Questions::reject) answer it.
     Approval,
     /// A question to a person, other than a tool approval. [`answer`](super::Questions::answer) answers it.
     Question,

@@ -26,7 +26,8 @@ pub(super) enum NextEvents {
     Events(usize),
     /// All events of the segment follow the cursor. They repeat the events of an earlier lease, which ended without a result.
     Restart,
-    /// All events of the segment are before the cursor, or the segment is from an earlier lease.
+    /// No event of the segment follows the cursor, or the segment was written under an earlier lease of the turn's run than the
+    /// cursor's segment.
     Old,
 }
 

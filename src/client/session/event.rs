@@ -166,7 +166,8 @@ pub enum TurnEnd {
 }
 
 impl TurnEnd {
-    /// Returns the text of the executor's answer. `None` unless the turn [completed](Self::Completed).
+    /// Returns the text of the executor's answer, or `None` if the turn ended in any other way than
+    /// [`Completed`](Self::Completed).
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {

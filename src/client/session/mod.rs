@@ -395,8 +395,9 @@ impl NewMessage {
     }
 }
 
-/// Returns the idempotency key of a message's request to the executor: a hash of the session's record and the message's key. No other
-/// session uses the same key, also no later session with the same ID. An empty key stays empty, so the request is refused.
+/// Returns the idempotency key of the request that sends a chat message to the executor: a hash of the message's key and of the
+/// ID of the breadcrumb that records the session. No other session uses the same key, also no later session with the same ID. An
+/// empty key stays empty, so the request is refused.
 fn request_key(record: BreadcrumbId, key: &str) -> String {
     match key.is_empty() {
         true => String::new(),

@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// Number of messages in one page of the search for open turns of a session.
 const PAGE: usize = 100;
 
-/// Maximum number of messages after a given message that are read, the newest first, to find one whose turn has ended. A turn
-/// without a run in the ledger counts as ended if a later turn has ended.
+/// Maximum number of later messages, the newest first, that are read to find out whether the turn of a message after a given one
+/// has ended. A turn without a run in the ledger counts as ended if a later turn has ended.
 const LATER_MESSAGES: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.

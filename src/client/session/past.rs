@@ -56,13 +56,13 @@ pub struct PastTurn {
     pub at: Timestamp,
     /// The state of the turn's run. `None` if no worker has enqueued it, or if the store retains it no more.
     pub state: Option<RunState>,
-    /// The outcome of the turn: the answer, or the reason why the turn has no answer. `None` if the turn has not ended, or if the store has
-    /// deleted the turn's run.
+    /// The outcome of the turn (the answer, or the reason why there is none), or `None` if the turn has not ended or the store
+    /// has deleted the turn's run.
     pub end: Option<TurnEnd>,
 }
 
 impl PastTurn {
-    /// Returns the text of the executor's answer. `None` unless the turn [completed](TurnEnd::Completed) with a text.
+    /// Returns the text of the executor's answer, or `None` if the turn has not [completed](TurnEnd::Completed) with a text.
     ///
     /// For a turn that failed, print [`end`](Self::end) instead: its `Display` form is the reason.
     #[must_use]
@@ -392,8 +392,8 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Returns `true` if the selector `requests` matches no request except the request `id`. Every answer with the same tag or request ID
-    /// is then an answer to this request.
+    /// Returns `true` if no request other than the one with the ID `id` matches the selector `requests`. Every answer with the
+    /// same tag or request ID is then an answer to this request.
     async fn is_only_request(
         &self,
         id: BreadcrumbId,
@@ -444,7 +444,7 @@ fn is_request_or_answer(found: &Breadcrumb, run: &RunRef) -> bool {
         && creator_of(found).as_ref() == Some(run)
 }
 
-/// Selectors for the requests under one request tag or request ID, and for the answers to these requests.
+/// Selectors for the requests that have the same request tag or request ID, and for the answers to these requests.
 struct ReplySelectors {
     requests: Selector,
     answers: Selector,

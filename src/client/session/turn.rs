@@ -108,7 +108,8 @@ impl Turn {
         }
     }
 
-    /// Returns the request of the turn, to continue in another process or to wait for the reply without its events.
+    /// Returns the handle of the turn's request: another process can continue the turn by the request's ID, and a wait for the
+    /// reply needs no turn events.
     #[must_use]
     pub fn request(&self) -> &RequestHandle {
         &self.request
