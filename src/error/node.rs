@@ -115,16 +115,16 @@ impl ErrorNode {
         self.verdict
     }
 
-    /// Returns the decision about a retry that was attached to the wrapped error. The result is `None` if only a code was attached; then
-    /// the inner error decides.
+    /// Returns the retry decision that this wrapper attaches to the error, or `None` if it attaches only a code. Without an
+    /// attached decision, the inner error decides.
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         let retry = |verdict| ErrorClass { verdict, code: "" }.retry();
         self.verdict.map(retry)
     }
 
-    /// Returns the error code that was attached to the wrapped error. The result is `None` if only a retry decision was attached; then the
-    /// inner error has the code.
+    /// Returns the error code that this wrapper attaches to the error, or `None` if it attaches only a retry decision. Without an
+    /// attached code, the inner error has the code.
     #[must_use]
     pub fn code(&self) -> Option<&'static str> {
         match (self.code, self.verdict) {
