@@ -1,4 +1,4 @@
-//! Checks of the answers to a run's requests against the records of the store.
+//! Checks of the answers to a run's requests, by the store's record of the writer of each breadcrumb.
 //!
 //! Tags, request IDs and creators in a payload can be forged, so an answer counts only for a request that this run wrote.
 
@@ -87,14 +87,15 @@ impl ExecutionContext {
         Ok(refusal.is_none())
     }
 
-    /// Returns the stamp that adds the field `creator`, the author and the session tags to the run's writes, or `None` outside a run.
+    /// Returns the origin data that each write of the run receives (the field `creator`, the author and the session tags), or
+    /// `None` outside a run.
     pub(super) fn stamp(&self) -> Option<&Stamp> {
         let terms = self.run().terms.as_ref()?;
         Some(&terms.stamp)
     }
 }
 
-/// Check of one answer to a request of a run.
+/// Data for the check of answers to one request of a run: the run, the request and the store.
 struct AnswerCheck<'a> {
     run: &'a RunHandle,
     stamp: &'a Stamp,

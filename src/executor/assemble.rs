@@ -85,8 +85,8 @@ pub(super) async fn assemble<E: UniversalExecutor + ?Sized>(
     ))
 }
 
-/// Returns the key of the trigger subscription that a breadcrumb matches. The result is `None` if no subscription matches, or the matching
-/// one has no key.
+/// Returns the alias of a trigger in the run's context: the key of the trigger subscription that the breadcrumb matches. The
+/// result is `None` if no subscription matches, or the matching one has no key.
 fn alias<E: UniversalExecutor + ?Sized>(executor: &E, trigger: &Breadcrumb) -> Option<String> {
     let subscriptions = executor.subscriptions();
     let kind = if trigger.version > 1 {
@@ -290,7 +290,7 @@ pub(super) async fn fetch<E: UniversalExecutor + ?Sized>(
     }
 }
 
-/// Returns the breadcrumbs whose text is most similar to the search query of a trigger.
+/// Returns the breadcrumbs that are most similar to the search text that the executor derives from a trigger.
 async fn similar_to<E: UniversalExecutor + ?Sized>(
     executor: &E,
     query: Query,
@@ -308,8 +308,9 @@ async fn similar_to<E: UniversalExecutor + ?Sized>(
     vector_fetch(executor.store(), query, text, fetch).await
 }
 
-/// Applies the trigger's hints, and returns the trigger with the resulting context. Returns `None` if the hints cannot be applied. An
-/// embedding model receives a query text from this context, so data that the hints exclude must not be in the context.
+/// Returns the trigger with its context shaped by its hints (`llm_hints`), as a model may see it. Returns `None` if the hints
+/// cannot be applied. An embedding model receives a query text from this context, so data that the hints exclude must not be in
+/// the context.
 async fn shown(
     store: &dyn BreadcrumbStore,
     trigger: &Breadcrumb,

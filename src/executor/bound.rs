@@ -48,7 +48,7 @@ impl WriteRestriction {
     }
 }
 
-/// The schemas that one write of a run may have. The executor limits them, and so does the part of the run that writes.
+/// The schemas of the breadcrumbs that a run may write. The executor limits them, and so does the part of the run that writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AllowedSchemas<'a> {
     /// Schemas that the executor may write, or `None` for all schemas.
@@ -193,7 +193,8 @@ pub(super) fn bind(
 #[derive(Debug)]
 struct BoundStore {
     store: Arc<dyn BreadcrumbStore>,
-    /// The allowed schemas, the lease and the origin data for the run's writes, or `None` outside a run.
+    /// Conditions for the writes of the run (allowed schemas, lease, and origin data such as the author), or `None` outside a
+    /// run.
     terms: Option<Terms>,
     restriction: Option<WriteRestriction>,
 }

@@ -95,8 +95,8 @@ impl<'e, E: UniversalExecutor + ?Sized> ClaimedRun<'e, E> {
         }
     }
 
-    /// Waits for a store operation until the lease of the run could expire. If the operation takes longer, the lease counts as lost:
-    /// another worker may have the run, and only the ledger records whether the operation took effect.
+    /// Waits for the result of a store operation, at most until the lease of the run could expire. If the operation takes longer,
+    /// the lease counts as lost: another worker may have the run, and only the ledger records whether the operation took effect.
     pub(super) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, StoreError>>,

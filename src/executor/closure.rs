@@ -136,7 +136,8 @@ impl<S> ExecutorBuilder<S> {
         self.profile(|profile| profile.attempts(attempts))
     }
 
-    /// Executes runs one at a time if their triggers have the same ordering key, in the order of the runs' events. Defaults to no order.
+    /// Sets the ordering key of the executor's runs: runs whose triggers have the same key execute one at a time, in the order of
+    /// their events. Defaults to no order.
     ///
     /// A run that waits for a retry or is suspended blocks the later runs with the same key.
     ///

@@ -419,7 +419,8 @@ impl ExecutionContext {
         self.hints.clone()
     }
 
-    /// Returns the idempotency key for calls to external systems. All attempts of a run have the same key.
+    /// Returns the run's idempotency key, by which an external system can recognize a call that a retry repeats. All attempts of
+    /// a run have the same key.
     ///
     /// A redo by an operator changes the key. A context outside of a run derives a key from its
     /// trigger.

@@ -55,8 +55,8 @@ pub(super) enum Refusal {
     Fail(FailureClass),
 }
 
-/// Returns `true` if a run that lost `abandoned` workers in a row may be the cause of their deaths. A worker executes
-/// at most one such run at a time. A run that lost no worker is never suspect.
+/// Returns `true` if a run may have caused the deaths of the last `abandoned` workers, which died in a row during the run. A
+/// worker executes at most one such run at a time. A run that lost no worker is never suspect.
 pub(crate) fn is_suspect(profile: &Profile, abandoned: u32) -> bool {
     let limit = profile.retry.crash_limit();
     let is_last_chance = abandoned.saturating_add(1) >= limit;

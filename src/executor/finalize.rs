@@ -42,7 +42,8 @@ impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
         Ok(outcome)
     }
 
-    /// Transfers a run to an executor version with subscriptions that match the trigger. Without such a version, ends the run as skipped.
+    /// Transfers a run to another version of its executor, whose subscriptions match the trigger. Without such a version, ends the run
+    /// as skipped.
     pub(super) async fn unmatched(
         &self,
         kind: EventKind,
@@ -349,7 +350,8 @@ fn is_transient(error: &StoreError) -> bool {
     )
 }
 
-/// Returns the session tags that a dead letter inherits: few and short tags, so that every dead letter can be stored.
+/// Returns the session tags that a dead letter inherits from the trigger: at most 16 tags of at most 256 bytes, so that the store
+/// accepts every dead letter.
 fn inherited_tags(stamp: &Stamp) -> Vec<String> {
     const MAX_INHERITED_TAGS: usize = 16;
     const MAX_INHERITED_TAG_BYTES: usize = 256;

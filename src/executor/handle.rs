@@ -19,7 +19,8 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Conditions for the writes of a run: the origin of the writes, the allowed schemas and the lease.
+/// Conditions for the writes of a run: the origin data that each write receives, such as the author, the allowed schemas, and the
+/// lease.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) stamp: Arc<Stamp>,
@@ -32,7 +33,8 @@ pub(super) struct Terms {
 /// Handle of the run that an execution context belongs to.
 #[derive(Debug, Default)]
 pub(super) struct RunHandle {
-    /// The allowed schemas, the lease and the origin data for the run's writes, or `None` for a context outside a run.
+    /// Conditions for the writes of the run (allowed schemas, lease, and origin data such as the author), or `None` for a context
+    /// outside a run.
     pub(super) terms: Option<Terms>,
     pub(super) tenant: String,
     pub(super) attempt: u32,
@@ -142,7 +144,7 @@ impl RunHandle {
         outermost.lease_requests.written().await
     }
 
-    /// Returns the hints of schemas, from the schema definitions in the run's store.
+    /// Returns the hints (`llm_hints`) of the given schemas, from the schema definitions in the run's store.
     ///
     /// # Errors
     /// [`ContextError::Unsupported`] outside a run, because such a context has no store, and [`ContextError::Store`].

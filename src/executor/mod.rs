@@ -345,7 +345,7 @@ pub trait UniversalExecutor: Send + Sync {
         assemble::fetch(self, subscription, trigger).await
     }
 
-    /// Returns the search text for the executor's context subscriptions that use vector search. Defaults to the string in the
+    /// Returns the search text that the executor's vector search subscriptions use for a trigger. Defaults to the string in the
     /// trigger's `message`, else in `content`, else the JSON of the trigger's context.
     ///
     /// The context of `trigger` is shaped by its hints, because an embedder may not see more than a model.

@@ -46,7 +46,8 @@ pub enum OrderingKey {
     TagPrefixUnless {
         /// The prefix of the tag that is the ordering key.
         prefix: String,
-        /// The prefix of the tags that exclude a trigger from the order.
+        /// The prefix of tags that exempt a trigger: a trigger with such a tag has no ordering key, so its run is not
+        /// ordered.
         unless: String,
     },
     /// The key is the first value at this JSONPath in the trigger's context, as JSON.

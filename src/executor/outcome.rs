@@ -264,7 +264,8 @@ pub struct Failure {
     pub error: Option<BoxError>,
 }
 
-/// Suspends a run until a breadcrumb that `wake` selects is committed, or until the time limit of `wake`.
+/// Creates a request to suspend the run until a breadcrumb that `wake` selects is committed, or until the time limit that `wake`
+/// sets.
 ///
 /// Return the suspension from `execute` as an error, converted by [`writing`](Suspension::writing) or `into`. The crate commits
 /// the state, the wake and the writes in one step. A suspended run occupies no worker. Any worker can resume the run, and it is

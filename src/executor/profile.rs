@@ -179,7 +179,8 @@ impl Profile {
         }
     }
 
-    /// Returns this profile, with the kind, the response schemas and the definition of the executor's previous profile `before`.
+    /// Returns this profile, except that the kind, the response schemas and the definition hash come from `before`, the profile
+    /// that it replaces.
     pub(crate) fn in_place_of(self, before: Self) -> Self {
         Self {
             kind: before.kind,

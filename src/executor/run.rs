@@ -119,7 +119,8 @@ async fn claim<E: UniversalExecutor + ?Sized>(
     Ok((claim.map_err(store_error("claim the run"))?, since))
 }
 
-/// Begins the attempt of a claimed run. Returns the claim, and the time since which the lease is known to hold.
+/// Begins the attempt of a claimed run in the run ledger, after an extension of the lease if half of it is over. Returns the
+/// claim, and the time since which the lease is known to hold.
 async fn begin_attempt(
     store: RunStore<'_>,
     PendingClaim { claimed, mut since }: PendingClaim,
@@ -222,8 +223,8 @@ impl<E: UniversalExecutor + ?Sized> ClaimedRun<'_, E> {
         Ok(outcome)
     }
 
-    /// Returns the breadcrumb of an event, and the event kind by which the breadcrumb is routed. The breadcrumb has the version in the
-    /// event or a later version. Returns `None` if the breadcrumb is gone.
+    /// Returns the breadcrumb of an event, and the event kind with which the breadcrumb is matched against the subscriptions. The
+    /// breadcrumb has the version in the event or a later version. Returns `None` if the breadcrumb is gone.
     async fn read_trigger(
         &mut self,
         event: &Event,

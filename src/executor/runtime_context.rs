@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Maximum number of leases of nested runs that are released together with their outer run.
+/// Maximum number of nested runs (runs that were claimed within the execution of another run) whose leases are released together
+/// with the outer run.
 const MAX_NESTED: usize = 16;
 
 tokio::task_local! {
@@ -40,8 +41,8 @@ pub(crate) struct RunScope {
     pub(super) store: SharedStoreState,
     /// The current lease of the run. The lease changes when the run is replaced by the run of a newer version of its trigger.
     lease: Mutex<Lease>,
-    /// The most recently recorded leases of nested runs, one for each run and at most [`MAX_NESTED`]. They are released together
-    /// with the lease of the outer run. At-most-once runs are excluded.
+    /// The latest leases of nested runs, which were claimed within the execution of this run: one lease for each of at most
+    /// [`MAX_NESTED`] runs. They are released together with the lease of the outer run. At-most-once runs are excluded.
     nested: Mutex<Vec<Lease>>,
     pending_claim: Mutex<Option<PendingClaim>>,
     /// If `true`, `process_event` was called for the run.
@@ -61,9 +62,9 @@ pub(crate) struct RunScope {
 #[derive(Debug)]
 pub(crate) struct CommitCounter {
     runs: AtomicUsize,
-    /// Wakes the runtime when a run of the executor starts to commit its response.
+    /// Wakes the runtime when a run of the executor starts to commit its response, because another run may start then.
     started: Arc<Notify>,
-    /// Permits that limit how many runs commit their responses at the same time. All executors share the permits.
+    /// Permits, shared by all executors, that limit how many runs commit their responses at the same time.
     permits: Arc<Semaphore>,
 }
 
@@ -92,7 +93,8 @@ impl CommitCounter {
     }
 }
 
-/// The permit of a run that commits its response. The run counts until its permit is dropped.
+/// Commit permit, which a run holds while its response is committed. The run is counted as committing until the permit is
+/// dropped.
 #[derive(Debug)]
 struct CommitPermit {
     commits: Arc<CommitCounter>,
@@ -166,7 +168,8 @@ impl RunScope {
         lock(&self.lease).clone()
     }
 
-    /// Returns the leases of nested runs, which are released together with the outer run. Some of these runs may be over.
+    /// Returns the leases of nested runs, which were claimed within the execution of this run and are released together with its
+    /// lease. Some of these runs may be over.
     pub(crate) fn nested_leases(&self) -> Vec<Lease> {
         lock(&self.nested).clone()
     }
@@ -215,8 +218,8 @@ impl RunScope {
         }
     }
 
-    /// Returns `true` if `run` has the same executor and trigger as the run of this runtime state; the trigger's version may
-    /// differ. Returns `false` for a nested run.
+    /// Returns `true` if `run` is the run that this state belongs to, or that run for another version of the trigger. Returns
+    /// `false` for a nested run.
     pub(super) fn belongs_to(&self, run: &RunRef) -> bool {
         let held = lock(&self.lease);
         (&held.run.executor, held.run.trigger_id) == (&run.executor, run.trigger_id)

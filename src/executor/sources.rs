@@ -151,8 +151,8 @@ pub enum Bound {
         /// The number of dropped results of the vector search.
         dropped: usize,
     },
-    /// No vector search was made, because the hints of the trigger cannot be applied. The text of the trigger, shaped by these hints, is
-    /// the search query.
+    /// No vector search was made, because the search text comes from the trigger as a model may see it, and the trigger's hints
+    /// cannot be applied.
     ///
     /// Fix the hints of the trigger or of its schema.
     #[error(

@@ -49,7 +49,8 @@ fn decide<'w>(
     }
 }
 
-/// Transfers a run to an executor version with subscriptions that match the trigger. Without such a version, ends the run as skipped.
+/// Transfers a run to another version of its executor, whose subscriptions match the trigger. Without such a version, ends the run as
+/// skipped.
 ///
 /// `store` is the store of the handle that holds the lease. `trigger` is the current version of the trigger with its kind of
 /// event, or `None` if the trigger no longer exists.

@@ -1,4 +1,4 @@
-//! Announcements of breadcrumbs to a flow that waits for breadcrumbs while its run executes.
+//! In-memory waits of an executing flow: each ends when the store's events report a matching breadcrumb, or at a timeout.
 
 use super::ExecutionContext;
 use crate::model::Selector;

@@ -1,4 +1,5 @@
-//! Applies hints to a single breadcrumb that a run reads, such as an answer.
+//! Presentation of a single breadcrumb to a model, for example of an answer that a run reads: the context, shaped by hints
+//! (`llm_hints`).
 
 use super::shape::Shaper;
 use crate::executor::context::ExecutionContext;

@@ -79,7 +79,7 @@ impl ContextBudget {
         self
     }
 
-    /// Checks that the numbers of tokens and bytes of a rendered text are within the limits of the context budget.
+    /// Checks that the size of a rendered context is within the token limit and the byte limit of the budget.
     pub(super) fn admits(&self, cost: Cost) -> Result<(), BudgetError> {
         let measures = [
             (cost.tokens(), self.tokens, "tokens"),
@@ -132,13 +132,14 @@ impl fmt::Debug for ContextBudget {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
-    /// The trigger, the required sources and the text around them, which are never omitted, exceed the budget.
+    /// The rendered context exceeds the budget even without the items of optional sources: the trigger and the required sources
+    /// are never omitted.
     #[error(
         "the trigger and the required sources take {size} {unit} where the budget has {limit}; raise the budget, \
          exclude fields with hints, or make a source optional"
     )]
     TooLarge {
-        /// The size of the trigger, the required sources and the text around them, in tokens or bytes.
+        /// The size of the rendered context without the items of optional sources, in tokens or bytes.
         size: usize,
         /// The exceeded limit of the context budget, in tokens or bytes.
         limit: usize,

@@ -1,4 +1,5 @@
-//! Parts of a context that an agent presents to its model separately: the words of the user, and the trigger's identity.
+//! Parts of a context that an agent presents to its model separately: the words of the user, and the trigger's ID, version and
+//! tags.
 
 use super::user_text::{FIELDS, text_in_field};
 use super::{ContextBudget, ModelContext, ModelItem, ModelSource};

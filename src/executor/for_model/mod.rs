@@ -61,7 +61,7 @@ pub struct ModelContext {
     trigger: ModelItem,
     sources: Vec<ModelSource>,
     missing: Vec<MissingSource>,
-    /// If `true`, the words of the user were moved out of the context's trigger.
+    /// If `true`, the words of the user are no longer in the context's trigger, because the prompt contains them separately.
     user_text_removed: bool,
 }
 

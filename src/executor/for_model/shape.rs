@@ -70,7 +70,6 @@ impl ExecutionContext {
     }
 }
 
-/// Applies hints to the trigger and all items of an execution context.
 async fn shaped(context: &ExecutionContext) -> Result<ModelContext, ContextError> {
     let by_schema = context.hints_of(schemas_to_read(context)).await?;
     let mut shaper = Shaper {

@@ -146,9 +146,9 @@ struct SourceCost<'a> {
     source: &'a ModelSource,
     facts: Facts<'a>,
     items: Cost,
-    /// Number and total bytes of the source's items that an earlier reduction to a budget omitted.
+    /// Number and total bytes of the source's items that were omitted when the context was reduced to a budget before.
     omitted_earlier: (usize, usize),
-    /// Number and total bytes of the source's items that the current reduction to a budget omits.
+    /// Number and total bytes of the source's items that are omitted in the current reduction of the context to a budget.
     omitted: (usize, usize),
     /// The current bytes and tokens of the source's section and note.
     cost: Cost,
@@ -268,7 +268,7 @@ impl<'a> SourceCost<'a> {
     }
 }
 
-/// Returns the number and the total bytes of a source's items that earlier reductions to a budget omitted.
+/// Returns the number and the total bytes of a source's items that were omitted when the context was reduced to a budget before.
 pub(super) fn omitted_before(key: &str, missing: &[MissingSource]) -> (usize, usize) {
     let mut before = (0_usize, 0_usize);
     for missing in missing.iter().filter(|missing| missing.key == key) {
@@ -282,7 +282,7 @@ pub(super) fn omitted_before(key: &str, missing: &[MissingSource]) -> (usize, us
     before
 }
 
-/// Returns `true` if a note on an incomplete context source is about items that an earlier reduction to a budget omitted.
+/// Returns `true` if a note on an incomplete context source is about items that were omitted to reduce the context to a budget.
 pub(super) fn is_over_budget(key: &str, missing: &MissingSource) -> bool {
     missing.key == key && matches!(missing.reason, MissingReason::OverBudget { .. })
 }
