@@ -117,7 +117,8 @@ pub(crate) const TOOL_REQUEST: Shape = Object(&[
     ("creator", &Any),
 ]);
 
-/// JSON shape from which fuzz tests generate the answers of a model: prose, JSON or an action.
+/// JSON shape from which fuzz tests generate the answers of a model: prose, JSON, or an object that creates, updates or deletes a
+/// breadcrumb.
 pub(crate) const ANSWER: Shape = Either(&[
     &TEXT,
     &Object(&[

@@ -138,8 +138,8 @@ impl Cost {
     }
 }
 
-/// The maximum resource use of a fuzz test's cases, and the numbers of accepted inputs and of inputs with each fragment that
-/// breaks parsers.
+/// Statistics of a fuzz test: the maximum resource use of a case, the number of accepted inputs, and how many inputs contained
+/// each fragment that breaks parsers.
 #[derive(Default)]
 struct Statistics {
     cpu: Duration,

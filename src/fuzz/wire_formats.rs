@@ -99,7 +99,7 @@ pub(crate) const CHUNK: Shape = Either(&[
     )]),
 ]);
 
-/// JSON shape from which fuzz tests generate a tool call that an external agent program sends back.
+/// JSON shape from which fuzz tests generate a tool call that an external agent program sends to this crate.
 pub(crate) const SENT_CALL: Shape = Object(&[
     ("id!", &Word(&["1", "call", "é"])),
     ("tool!", &TOOL),

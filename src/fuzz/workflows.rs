@@ -242,7 +242,8 @@ static FLOW: Shape = Either(&[
     ]),
 ]);
 
-/// The format of a workflow definition for fuzz tests, with the tools of [`tools`](super::tests::tools) and the model `m`.
+/// The format of a workflow definition for fuzz tests. Its steps use the tools of [`tools`](super::tests::tools) and the model
+/// with the name `m`.
 pub(super) static WORKFLOW: Shape = Object(&[
     (
         "flows!",
