@@ -1,4 +1,4 @@
-//! Budget of one application of hints to a context: steps and output bytes.
+//! Limits on the computation steps and output bytes that hints (`llm_hints`) may use for one breadcrumb's context.
 
 use super::error::HintsReason;
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
@@ -7,17 +7,18 @@ use serde::Serialize;
 use serde_json::Value;
 use std::io;
 
-/// Budget of one application of hints to a context: the remaining steps and output bytes.
+/// The computation steps and output bytes that hints (`llm_hints`) may still use for one breadcrumb's context.
 pub(crate) struct Budget {
     steps: usize,
     bytes: usize,
-    /// Number of steps that a search of the whole context with the shortest possible JSONPath costs, or `None` before the first
-    /// search.
+    /// Cost in computation steps of a search of the whole context by the shortest JSONPath, or `None` before the first search. A
+    /// longer path costs a multiple.
     search: Option<usize>,
 }
 
 impl Budget {
-    /// Creates a budget of `steps` and output `bytes` for an application of hints, at most [`MAX_STEPS`] and [`MAX_OUTPUT_BYTES`].
+    /// Creates a budget of `steps` and output `bytes` for the hints of one breadcrumb, at most [`MAX_STEPS`] and
+    /// [`MAX_OUTPUT_BYTES`].
     pub(crate) fn new(steps: usize, bytes: usize) -> Self {
         Self {
             steps: steps.min(MAX_STEPS),
