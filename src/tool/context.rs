@@ -183,8 +183,8 @@ impl ToolContext {
         workspace(self.trigger())
     }
 
-    /// Returns the idempotency key for calls to external systems. All attempts of a tool request have the same key. Within the run
-    /// of an agent, each tool call has a different key.
+    /// Returns the tool call's idempotency key, by which an external system can recognize a call that a retry repeats. All
+    /// attempts of a tool request have the same key. Within the run of an agent, each tool call has a different key.
     ///
     /// Pass the key to external services that ignore repeated calls. A tool can be called again
     /// after a crash if it is [idempotent](super::RetrySafety::Idempotent), and after
