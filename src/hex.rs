@@ -2,8 +2,8 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// Returns one SHA-256 digest for a whole list of strings. Each string is hashed with its length, so different lists have
-/// different digests.
+/// Returns the SHA-256 digest of a list of strings, as hexadecimal digits. Each string is hashed with its length, so different
+/// lists have different digests.
 pub(crate) fn hash(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
