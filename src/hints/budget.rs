@@ -112,7 +112,7 @@ impl<'b> Text<'b> {
         }
     }
 
-    /// Appends a value as JSON to the result string of a hint rule.
+    /// Appends a value to the result string of a hint rule as compact JSON, in which strings have quotes.
     pub(super) fn print(&mut self, value: impl Serialize) -> Result<(), HintsReason> {
         // Serialization of a value fails only if the budget is exhausted.
         serde_json::to_writer(self, &value).map_err(|_| HintsReason::TooLarge)

@@ -1,4 +1,4 @@
-//! The remaining part of a context that `include` and `exclude` of hints filtered, as references to parts of the context.
+//! Result of filtering a context by `include` and `exclude` of hints, as references to the remaining parts of the context.
 
 use super::MAX_OUTPUT_BYTES;
 use super::error::HintsReason;

@@ -217,8 +217,8 @@ impl Hints {
         self.apply_within(context, &mut Budget::new(MAX_STEPS, MAX_OUTPUT_BYTES))
     }
 
-    /// Applies the hints to a context like [`apply`](Self::apply), and subtracts the computation steps and output bytes from a
-    /// budget.
+    /// Applies the hints to a context like [`apply`](Self::apply), and subtracts the computation steps and output bytes from the
+    /// caller's budget.
     ///
     /// # Errors
     /// See [`apply`](Self::apply).

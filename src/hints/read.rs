@@ -229,7 +229,7 @@ fn shape(expected: &'static str, found: &Value) -> HintsProblem {
     HintsProblem::Shape { expected, found }
 }
 
-/// Writer that discards its input, and fails after a maximum number of bytes.
+/// Writer that only counts the bytes of the hints as JSON, and fails if the hints have more bytes than the limit.
 struct SizeLimitWriter(usize);
 
 impl io::Write for SizeLimitWriter {

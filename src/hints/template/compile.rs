@@ -1,4 +1,4 @@
-//! Compiler from a parsed Handlebars template to a program in which all names are resolved.
+//! Compiler from a parsed Handlebars template to a program in which the names of helpers and paths are resolved.
 
 use super::problem::{CompileResult, EXCERPT_BYTES, template_error, unknown};
 use super::program::{Block, Call, If, Node, Term};

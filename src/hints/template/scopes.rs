@@ -35,7 +35,7 @@ impl Scopes<'_> {
         self.scoped(0, vec![name.to_owned()])
     }
 
-    /// Resolves a template path that starts at a scope or at a block parameter of any scope.
+    /// Resolves a template path that starts at the current scope, at an outer scope (`../`) or at a block parameter of any scope.
     fn scoped(&self, up: usize, mut steps: Vec<String>) -> Term {
         let parameter = match steps.first() {
             Some(first) if up == 0 => self.parameter(first),

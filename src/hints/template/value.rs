@@ -46,7 +46,7 @@ impl<'v> TemplateValue<'v> {
         })
     }
 
-    /// Returns the member of a template value with the field name or the list index in `key`.
+    /// Returns the object field or the list item that `key` names in a template value, where `key` is a template value itself.
     pub(super) fn lookup(self, key: Self, budget: &mut Budget) -> Result<Self, HintsReason> {
         match (key, self) {
             (Self::Name(name), _) => self.member(name, budget),
@@ -122,8 +122,7 @@ impl<'v> TemplateValue<'v> {
         })
     }
 
-    /// Returns the order of two template values if both are numbers, both are strings or both are booleans. Values with different types
-    /// have no order.
+    /// Returns the order of two template values, or `None` unless both are numbers, both are strings or both are booleans.
     pub(super) fn order(
         self,
         right: Self,
