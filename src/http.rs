@@ -82,8 +82,8 @@ pub(crate) fn without_query(url: &Url) -> Url {
     shown
 }
 
-/// Returns the `Authorization` header with a secret, marked as sensitive so that lower layers do not print it. Returns
-/// `None` if a header cannot contain the secret.
+/// Returns the HTTP header `Authorization: Bearer` for an API key or token, marked as sensitive so that lower layers do not print
+/// it. Returns `None` if a header cannot contain the key or token.
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 pub(crate) fn bearer(secret: &Secret) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", secret.reveal())).ok()?;
