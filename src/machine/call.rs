@@ -237,7 +237,7 @@ pub enum Deferral {
         /// The prompt for the agent that answers the tool call.
         prompt: String,
     },
-    /// A plan as JSON, whose execution outside of the state machine produces the answer of the deferred tool call.
+    /// A plan as JSON, whose execution outside of the agent run's state machine produces the answer of the deferred tool call.
     PlannerOutput(Json),
     /// Any other source of the deferred tool call's answer, for example a question to a person.
     Other {
@@ -248,7 +248,8 @@ pub enum Deferral {
     },
 }
 
-/// The answer of a tool call, addressed to one of the agent's requests for this call. An agent can request the same call again.
+/// The answer of a tool call, as the response to one of the agent's possibly repeated requests for this call. An agent can
+/// request the same call again.
 ///
 /// [`Effect::Deliver`](super::Effect::Deliver) has one for each request.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -61,7 +61,7 @@ impl Calls {
         }
     }
 
-    /// Returns `true` if the known tool call with this ID is equal to `call`. A discarded call counts as equal.
+    /// Returns `true` if `call` is equal to the stored tool call with the same ID. A discarded call counts as equal.
     pub(super) fn is_same(&self, call: &MachineCall) -> bool {
         self.find(&call.id).is_none_or(|known| known.call == *call)
     }

@@ -39,7 +39,7 @@ impl Machine {
         effects.extend(self.exit().map(Effect::Finish));
     }
 
-    /// Cancels all tool calls without an answer, then delivers an answer to each waiting caller.
+    /// Cancels all unanswered tool calls of the agent run, then delivers to the agent the answers that its requests wait for.
     fn cancel_all(&mut self, effects: &mut Vec<Effect>) {
         self.cancel(|_| true, effects);
         self.turn.set_open(false);

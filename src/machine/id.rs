@@ -45,7 +45,8 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// The ID of one agent run, used to detect inputs of other runs. Cloning is cheap.
+    /// The ID of one agent run, by which the run's state machine detects and ignores inputs that belong to another run. Cloning
+    /// is cheap.
     ///
     /// The creator of the [`Machine`](super::Machine) chooses the ID, which must be unique for each run.
     ///

@@ -13,8 +13,9 @@ const OUTPUT_BYTES: usize = 96;
 #[serde(transparent)]
 pub(super) struct Outputs(BTreeMap<String, Output>);
 
-/// An output slot of an agent run that a tool call has claimed. The first received call claims the slot, so that a concurrent second call
-/// cannot win. The answer of the first call decides if the claim becomes an output or is released.
+/// An output of an agent run that a tool call has submitted, before and after the output is accepted. The first received call
+/// claims the output slot, so that a concurrent second call cannot win. The answer of the first call decides if the claim becomes
+/// an output or is released.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Output {
     by: CallId,

@@ -226,8 +226,8 @@ pub struct MachineLimits {
     pub calls: usize,
     /// Maximum number of tool calls without an answer at one time. Defaults to 64. Further calls are refused.
     pub pending: usize,
-    /// Maximum number of callers that wait for answers of tool calls at one time, resent and refused calls included. Defaults to 256.
-    /// Further callers are refused immediately, even under [`ResultDelivery::Batch`].
+    /// Maximum number of callers (requests of the agent for tool calls) that wait for an answer at one time, resent and refused
+    /// requests included. Defaults to 256. Further callers are refused immediately, even under [`ResultDelivery::Batch`].
     pub callers: usize,
     /// Maximum size of one tool call, result or output in bytes of JSON. Defaults to 128 KiB.
     pub item_bytes: usize,

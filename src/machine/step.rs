@@ -175,7 +175,8 @@ impl Machine {
         }
     }
 
-    /// Clears the delivery state of tool call answers and of the reminder, once a signal from the agent proves that both arrived.
+    /// Forgets the delivered tool call answers and the reminder of missing outputs, because the agent's next tool call or
+    /// completion proves their arrival.
     pub(super) fn confirm_delivery(&mut self) {
         self.turn.confirm_delivery();
         self.reminding = false;

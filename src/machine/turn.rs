@@ -12,7 +12,8 @@ const CALLER_BYTES: usize = 64;
 /// Maximum size in bytes of an error that refuses a tool call, in the saved state machine of an agent run.
 const REFUSAL_BYTES: usize = 448;
 
-/// The callers that wait for answers of tool calls, in order of arrival. A call that was sent twice has two callers.
+/// The callers, which are the agent's requests for tool calls that wait for an answer, in order of arrival. A call that was sent
+/// twice has two callers.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Turn {
     callers: Vec<Caller>,
@@ -26,13 +27,13 @@ pub(super) struct Turn {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Caller {
     pub(super) call_id: CallId,
-    /// The error that only this caller of a tool call receives, because the state machine refused its request. `None` if the
-    /// caller receives the same answer as the other callers of the tool call.
+    /// The error that answers only this request for a tool call, because the state machine refused the request. `None` if the
+    /// request receives the same answer as the other requests for the tool call.
     pub(super) own: Option<Answer>,
 }
 
 impl Caller {
-    /// Returns the maximum size in bytes of the saved record of a caller that waits for the answer of this tool call.
+    /// Returns the maximum size in bytes of the saved record of one request of the agent for this tool call.
     pub(super) fn max_bytes(call_id: &CallId) -> usize {
         CALLER_BYTES + REFUSAL_BYTES + size::of_text(call_id.as_str())
     }
@@ -56,7 +57,7 @@ impl Caller {
 }
 
 impl Turn {
-    /// Clears the delivered tool call answers of a turn, once a signal from the agent proves that the answers arrived.
+    /// Forgets the delivered tool call answers of a turn, because the agent's next tool call or completion proves their arrival.
     pub(super) fn confirm_delivery(&mut self) {
         if self.delivered {
             *self = Self::default();
@@ -79,7 +80,7 @@ impl Turn {
         self.open = open;
     }
 
-    /// Returns `true` if a caller still waits for the answer of this tool call.
+    /// Returns `true` if a request of the agent still waits for the answer of this tool call.
     pub(super) fn needs(&self, id: &CallId) -> bool {
         self.callers.iter().any(|caller| caller.call_id == *id)
     }
@@ -112,8 +113,8 @@ impl Turn {
         }
     }
 
-    /// Returns the delivered tool call answers of the agent's turn until the agent confirms their arrival, otherwise an empty
-    /// list.
+    /// Returns the tool call answers that were delivered for the agent's turn, until the agent's next tool call or completion
+    /// proves their arrival. Afterwards, returns an empty list.
     pub(super) fn delivered(&self, calls: &Calls) -> Vec<ToolResult> {
         if self.delivered {
             self.answers(calls).flatten().collect()
