@@ -215,7 +215,8 @@ impl DefinitionError {
         self.subscription
     }
 
-    /// Returns the key of the subscription with the problem.
+    /// Returns the key of the subscription with the problem, or `None` if it has no key or the problem concerns the whole
+    /// definition.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()

@@ -145,9 +145,9 @@ impl Event {
         Self::of(EventKind::Deleted, tombstone)
     }
 
-    /// Returns the event's kind, in which writing version 1 of a breadcrumb is a creation and writing a later version is an
-    /// update. A creation or update of version 1 is [`EventKind::Created`], although an RCRT server sends the type
-    /// `breadcrumb.updated`.
+    /// Returns the event's kind, corrected by the breadcrumb's version: a write of version 1 is a creation, and a write of a
+    /// later version is an update. A creation or update of version 1 is [`EventKind::Created`], although an RCRT server sends the
+    /// type `breadcrumb.updated`.
     ///
     /// Routing uses this kind. A program that handles events itself should use it too.
     #[must_use]

@@ -141,8 +141,8 @@ impl SubscriptionIndex {
         matching
     }
 
-    /// Returns the ID of an executor and the effect of an event on this executor, or `None` if the event has no effect. `entries`
-    /// are the executor's subscriptions with a possible match.
+    /// Returns the ID of an executor and the effect of an event on the executor, or `None` if the event has no effect on it.
+    /// `entries` are the executor's subscriptions with a possible match.
     fn route(
         &self,
         kind: EventKind,

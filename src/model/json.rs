@@ -86,7 +86,8 @@ impl Json {
         Ok(Self::of_text(text, properties))
     }
 
-    /// Returns the string at a path of the JSON, without quotes. An example is `page.text("links[0].text")`.
+    /// Returns the string that a path selects in the JSON, without quotes, or `None` if the path selects no string. An example is
+    /// `page.text("links[0].text")`.
     ///
     /// If the path selects several nodes, only the first node counts. Returns `None` if the node is missing or not a string, or if the
     /// path is invalid. To distinguish these cases, use a [`Path`].
@@ -145,7 +146,8 @@ impl Json {
         self.shape().map_or(usize::MAX, |shape| shape.size)
     }
 
-    /// Returns the parsed value. Clones the value unless this is the only pointer to it.
+    /// Returns the parsed value, or `null` if the JSON parser rejects the text. Clones the value unless this is the only pointer
+    /// to it.
     ///
     /// A [`Value`] is cloned and dropped recursively, so a value with very deep nesting overflows the stack. Check the
     /// [`size`](Self::size) of a value from an untrusted origin first: it is [`usize::MAX`] for such a value.
@@ -279,7 +281,7 @@ impl Json {
         Ok(*self.0.shape.get_or_init(|| Shape { size, properties }))
     }
 
-    /// Returns the reason why [`Value`] cannot represent the JSON text.
+    /// Returns the error for a JSON text that [`Value`] cannot represent.
     fn read_error(&self) -> serde_json::Error {
         match self.shape() {
             Err(error) => error.into_serde(),

@@ -166,7 +166,7 @@ pub(super) fn check_value(value: &Value) -> Result<(JsonProperties, usize), Json
     Ok((properties, size))
 }
 
-/// Validates the depth and the keys of a JSON value that was built in memory.
+/// Validates the depth and the keys of a JSON value that was built in memory, so that no parser has checked them.
 pub(crate) fn admit(value: &Value) -> Result<(), JsonError> {
     check_value(value).map(|_| ())
 }

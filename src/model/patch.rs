@@ -73,7 +73,7 @@ pub struct Patch {
 }
 
 impl Patch {
-    /// Creates an empty patch, which changes only the breadcrumb's version.
+    /// Creates an empty patch, which writes a new version of the breadcrumb without a change of its content.
     ///
     /// An update with an empty patch still writes a version and an event, so it can trigger
     /// executors.
@@ -82,7 +82,7 @@ impl Patch {
         Self::default()
     }
 
-    /// Replaces the breadcrumb's payload.
+    /// Sets the new payload, which replaces the whole payload of the breadcrumb.
     ///
     /// The fields of the old payload are lost unless the new payload has them.
     #[must_use]
@@ -91,7 +91,7 @@ impl Patch {
         self
     }
 
-    /// Replaces all tags of the breadcrumb.
+    /// Sets the new tags, which replace all tags of the breadcrumb.
     ///
     /// To add a tag, pass the old tags and the new tag. At most 256 tags of 256 bytes each.
     #[must_use]
@@ -100,21 +100,21 @@ impl Patch {
         self
     }
 
-    /// Replaces the breadcrumb's title.
+    /// Sets the new title of the breadcrumb.
     #[must_use]
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// Replaces the breadcrumb's description.
+    /// Sets the new description of the breadcrumb.
     #[must_use]
     pub fn description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Replaces the breadcrumb's `llm_hints`.
+    /// Sets the new hints, which replace the breadcrumb's `llm_hints`.
     #[must_use]
     pub fn llm_hints(mut self, hints: impl Into<Json>) -> Self {
         self.llm_hints = Some(hints.into());

@@ -196,13 +196,13 @@ impl Selector {
         self.0.schema.as_deref().filter(|name| *name != ANY_SCHEMA)
     }
 
-    /// Returns the selector's list of alternative tags, or `None` without such a list. A breadcrumb must have at least one of these tags.
+    /// Returns the tags of which a breadcrumb must have at least one, or `None` if the selector has no such list of tags.
     #[must_use]
     pub fn any_of_tags(&self) -> Option<&[String]> {
         self.0.any_tags.as_deref()
     }
 
-    /// Returns the list of tags that the selector requires. A breadcrumb must have all of them.
+    /// Returns the tags that the selector requires: a breadcrumb must have all of them.
     #[must_use]
     pub fn all_of_tags(&self) -> &[String] {
         &self.0.all_tags
@@ -367,8 +367,8 @@ impl<'a> SelectorInput<'a> {
     }
 }
 
-/// The context of an event or a breadcrumb. [`is_available`](ConditionContext::is_available) returns `false` if the JSON parser rejects the
-/// text of the context.
+/// The context of an event or a breadcrumb, on which the conditions of selectors are evaluated.
+/// [`is_available`](ConditionContext::is_available) returns `false` if the JSON parser rejects the text of the context.
 impl ConditionContext for Json {
     fn is_available(&self) -> bool {
         self.read().is_some()

@@ -167,7 +167,8 @@ fn decoration() -> impl Strategy<Value = Map<String, Value>> {
     })
 }
 
-/// Returns a generated subscription as JSON. Context subscriptions, and all subscriptions at even indexes, get a unique key.
+/// Returns a generated subscription as JSON, with the fields that decide its match and the fields that do not. Context
+/// subscriptions, and all subscriptions at even indexes, get a unique key.
 fn finished(
     index: usize,
     mut subscription: Map<String, Value>,

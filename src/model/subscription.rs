@@ -40,9 +40,8 @@ pub struct Subscription {
     /// If `true`, an attempt of a run fails if the breadcrumbs cannot be fetched, or if the subscription fetches at most one and
     /// finds none. Defaults to `false`. Ignored on a trigger.
     pub required: bool,
-    /// Tag prefixes such as `session:`: each fetched breadcrumb must have the trigger's tags that start with one of these
-    /// prefixes. A context subscription fetches only breadcrumbs that have all tags of the trigger with these prefixes. It
-    /// fetches nothing unless the trigger has a tag with each prefix. Ignored on a trigger.
+    /// Tag prefixes such as `session:`: each fetched breadcrumb must have every tag of the trigger that starts with one of these
+    /// prefixes. A context subscription fetches nothing unless the trigger has a tag with each prefix. Ignored on a trigger.
     pub scope: Vec<String>,
     /// The priority of the subscription: of several matching triggers, the one with the highest number is used. If a context
     /// exceeds its maximum size, items with the lowest priority are omitted first. Defaults to 0.
@@ -202,13 +201,14 @@ impl Fetch {
         }
     }
 
-    /// Returns `true` if the run's context has one item under the subscription's key instead of a list: for `latest`, or a limit of 1.
+    /// Returns `true` if the run's context has one item under the subscription's key instead of a list: for the fetch method
+    /// `latest`, or a limit of 1.
     #[must_use]
     pub const fn is_one(&self) -> bool {
         self.limit == 1 || matches!(self.method, Method::Latest)
     }
 
-    /// Returns the maximum number of fetched breadcrumbs: 1 for `latest`, otherwise `limit`.
+    /// Returns the maximum number of fetched breadcrumbs: 1 for the fetch method `latest`, otherwise the field `limit`.
     #[must_use]
     pub const fn items(&self) -> usize {
         match self.method {
@@ -408,8 +408,8 @@ impl Subscription {
         self
     }
 
-    /// Adds tag prefixes such as `session:`: each fetched breadcrumb must have the trigger's tags that start with one of these
-    /// prefixes. See the field `scope`.
+    /// Adds tag prefixes such as `session:`: each fetched breadcrumb must have every tag of the trigger that starts with one of
+    /// these prefixes. See the field `scope`.
     ///
     /// Use it so that a run reads only breadcrumbs of the same session or order. Without a shared
     /// tag, the source is empty and listed as missing.

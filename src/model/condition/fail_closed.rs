@@ -7,7 +7,7 @@ use crate::model::path::{PatternStep, Step, item, pattern};
 use serde_json::Value;
 use std::mem::discriminant;
 
-/// Result of following a condition's path in a value.
+/// Result of following the path of a condition in the checked value, such as the arguments of a tool call.
 enum PathLookup<'v> {
     Value(&'v Value),
     /// An object has no member with the name, or an array has no item at the index.
@@ -116,7 +116,7 @@ impl CompiledCondition {
     }
 }
 
-/// Follows a path of names and indexes in a value.
+/// Follows a path of names and indexes in a value, and returns the node at the end, or the reason why there is none.
 fn walk<'v>(steps: &[Step], value: &'v Value) -> PathLookup<'v> {
     let mut node = value;
     for step in steps {

@@ -134,7 +134,7 @@ impl DefinitionOptions {
         self
     }
 
-    /// Reads definitions by the rules of an RCRT (Right Context Right Time) server.
+    /// Applies the rules of an RCRT (Right Context Right Time) server when definitions are read with these options.
     ///
     /// - The field `llm_config_id` names the configuration of the model tool. See
     ///   [`Services::model_tool`](crate::Services::model_tool).

@@ -4,7 +4,8 @@ use crate::model::definition_path::DefinitionPath;
 use crate::model::json_check::MAX_DEPTH;
 use serde_json::Value;
 
-/// Names of the definition fields that can contain the list of subscriptions, the innermost first.
+/// Names of the nested fields that contain a definition's list of subscriptions (`context.subscriptions.selectors`), the
+/// innermost first.
 pub(super) const STEPS: [&str; 3] = ["selectors", "subscriptions", "context"];
 
 /// Returns the next field of a definition on the path to the list of subscriptions, with the field's value.

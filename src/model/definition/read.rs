@@ -161,7 +161,7 @@ impl<'o> Reader<'o> {
         Some(crate::error::excerpt(key, 64).into_owned())
     }
 
-    /// Moves the fields of `{"selector": {..}}` to the subscription.
+    /// Moves the fields of the object `selector` in a subscription up to the subscription itself.
     fn unwrap_selector(&mut self, nested: Value) -> Result<(), DefinitionError> {
         let Value::Object(nested) = nested else {
             return Err(self.shape(SELECTOR, "an object", &nested));
@@ -449,7 +449,7 @@ impl<'o> Reader<'o> {
             .push(WarningDetail::unknown_field(&field, nearest));
     }
 
-    /// Checks that the subscription has no unknown fields.
+    /// Rejects a subscription with unknown fields, which strict mode does not allow.
     ///
     /// # Errors
     /// Returns the first unknown field.

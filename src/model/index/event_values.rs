@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::cell::OnceCell;
 use std::hash::RandomState;
 
-/// The values of an event's context at the JSONPaths of one group of selectors.
+/// The values of an event's context at the JSONPaths in the conditions of one group of selectors.
 ///
 /// The first access finds the values at all paths of the group, in the parsed value if there is one, otherwise by a scan of the text
 /// without parsing it.

@@ -100,7 +100,7 @@ impl Paths {
     }
 
     /// Calls `found` for each JSONPath that starts with `at` and that a condition uses, with the path's identifying number and
-    /// value. `value` is the value at the path `at`. The longest path limits the recursion.
+    /// the context value there. `value` is the value at the path `at`. The longest path limits the recursion.
     pub(super) fn walk<'v>(
         &self,
         at: usize,

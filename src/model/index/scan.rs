@@ -45,8 +45,8 @@ struct Scanner<'e, 'p> {
     at: usize,
     depth: usize,
     paths: &'p Paths,
-    /// The context values found so far, at the JSONPaths of indexed conditions and at their prefixes. The prefixes are needed to
-    /// detect duplicate keys.
+    /// The values of the event's context that the scanner has found so far, at the JSONPaths of indexed conditions and at
+    /// prefixes of these paths. The prefixes are needed to detect duplicate keys.
     found: Vec<PathValue<'e>>,
 }
 
@@ -162,7 +162,7 @@ impl Scanner<'_, '_> {
     }
 }
 
-/// Returns the end of the JSON string that starts at `at`, and `true` if the string has escapes.
+/// Returns the index after the JSON string that starts at the index `at`, and `true` if the string has escapes.
 fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let mut rest = bytes.get(at + 1..)?;
     let mut escaped = false;
@@ -176,7 +176,7 @@ fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// Returns the end of the JSON number that starts at `at`, or `None` if the number may be out of range.
+/// Returns the index after the JSON number that starts at the index `at`, or `None` if the number may be out of range.
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'.');
     let mut length = 1 + run(bytes, at + 1, is_part);

@@ -26,7 +26,7 @@ pub(crate) struct SelectorIndex<K> {
     len: usize,
 }
 
-/// The selectors with one schema name, or those for all schemas.
+/// Group of selectors: all selectors with the same schema name, or all selectors without a schema name.
 #[derive(Clone, Debug)]
 struct Group<K> {
     tree: Tree<K>,
@@ -54,7 +54,7 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         self.len
     }
 
-    /// Adds a selector to the index. A key can have several selectors.
+    /// Adds a selector to the index, under the key that searches of the index return. A key can have several selectors.
     pub(crate) fn insert(&mut self, key: K, selector: &Selector) {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
@@ -71,7 +71,8 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         self.len += 1;
     }
 
-    /// Removes a selector that was added under a key. Returns `false` if the index has no such selector under the key.
+    /// Removes a selector from the index, given the selector and the key under which it was added. Returns `false` if the index
+    /// has no such selector under the key.
     pub(crate) fn remove(&mut self, key: K, selector: &Selector) -> bool {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
@@ -96,8 +97,8 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         true
     }
 
-    /// Returns the keys of the selectors that match an event, or may match once its context is known, in ascending order without
-    /// duplicates.
+    /// Returns the keys, given at insertion, of the selectors that match an event or may match once its context is known. The
+    /// keys are in ascending order without duplicates.
     pub(crate) fn matching(&self, event: &Event) -> Vec<K> {
         let mut keys = Vec::new();
         self.search(event, |key, _| keys.push(key));
@@ -106,8 +107,8 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         keys
     }
 
-    /// Calls `on_match` with the key of each selector that matches or may match an event. A selector with alternative tags or values can
-    /// be found several times.
+    /// Calls `on_match` for each selector that matches or may match an event, with the key under which the selector was added. A
+    /// selector with alternative tags or values can be found several times.
     pub(in crate::model) fn search(
         &self,
         event: &Event,

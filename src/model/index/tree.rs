@@ -41,7 +41,7 @@ type Edges<K> = ByHash<Tree<K>>;
 /// Map whose keys are already hashes.
 pub(super) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<PassThrough>>;
 
-/// A selector's test of a tag or a value that the selector index stores.
+/// Edge of the selector tree: a tag or value that a selector requires, or accepts as an alternative.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Edge {
     /// A tag that the selector requires, by its hash.
@@ -57,14 +57,15 @@ pub(super) enum Edge {
     AnyTags(u64),
 }
 
-/// The indexed tests of a selector. The tree stores the selector after the required tests and each alternative test.
+/// The required and the alternative tags and values under which the selector tree stores a selector. The tree stores the selector
+/// after the required tests and each alternative test.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     required: Vec<Edge>,
     alternatives: Vec<Edge>,
 }
 
-/// An event that is searched in the tree of selectors: its sorted tag hashes and its context, both computed on demand.
+/// An event whose matching selectors are searched in the tree: its sorted tag hashes and its context, both computed on demand.
 pub(super) struct Search<'s> {
     pub(super) tags: &'s dyn Fn() -> &'s [u64],
     pub(super) values: &'s EventValues<'s>,

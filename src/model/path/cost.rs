@@ -13,10 +13,10 @@ pub(crate) const MAX_SEARCH_STEPS: usize = 1 << 22;
 
 /// Cost in JSONPath search steps of visiting one node of a JSON value. The evaluator formats the normalized path of each node.
 const NODE_STEPS: usize = 4;
-/// Number of bytes in a node's normalized path and string that cost as many JSONPath search steps as one more node.
+/// Number of bytes in the normalized path and the string of a JSON node that add the cost of one more node to a JSONPath search.
 const NODE_BYTES: usize = 64;
-/// Number of bytes by which a JSONPath must grow to cost one more search with the shortest JSONPath. A JSONPath of n times this
-/// length takes n + 1 times the steps.
+/// Number of bytes of a JSONPath that add one to its cost factor, where a search with the shortest JSONPath has the factor 1. A
+/// JSONPath of n times this length has the factor n + 1.
 const PATH_BYTES: usize = 32;
 
 impl Path {

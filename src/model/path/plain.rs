@@ -14,7 +14,7 @@ pub(in crate::model) enum Step {
     Index(i64),
 }
 
-/// Parses a JSONPath that starts with `$`. Returns `None` if the path is not plain.
+/// Parses a plain JSONPath (only names and indexes) that starts with `$`, and returns `None` for any other JSONPath.
 pub(super) fn parse(source: &str) -> Result<Option<Vec<Step>>, PathError> {
     let mut cursor = Cursor::new(source);
     let mut steps = Vec::new();
@@ -66,7 +66,7 @@ fn index(text: &str) -> Option<i64> {
         .filter(|index| (-MAX_INDEX..=MAX_INDEX).contains(index))
 }
 
-/// Returns the node at the plain path `steps` in `value`.
+/// Returns the node at the plain path `steps` in `value`, or `None` if `value` has no node there.
 pub(super) fn walk<'v>(steps: &[Step], value: &'v Value) -> Option<&'v Value> {
     steps.iter().try_fold(value, |node, step| match step {
         Step::Name(name) => node.as_object()?.get(name),
@@ -74,7 +74,8 @@ pub(super) fn walk<'v>(steps: &[Step], value: &'v Value) -> Option<&'v Value> {
     })
 }
 
-/// Returns the item of an array at an index. A negative index counts from the end.
+/// Returns the item of an array at an index, or `None` if the value is not an array or has no item at the index. A negative index
+/// counts from the end.
 pub(in crate::model) fn item(value: &Value, index: i64) -> Option<&Value> {
     let items = value.as_array()?;
     let distance = usize::try_from(index.unsigned_abs()).ok()?;
