@@ -54,8 +54,8 @@ pub(crate) fn response(request_id: &str, by: &str, mut context: Value) -> NewBre
         .context(context)
 }
 
-/// Returns a person's reply to a question, read from a breadcrumb. Returns `None` if the breadcrumb does not answer
-/// this question, or if the breadcrumb's writer is not permitted to answer.
+/// Reads a person's reply to a question from a breadcrumb: an answer, an approval or a rejection. Returns `None` if the
+/// breadcrumb does not answer this question, or if the breadcrumb's writer is not permitted to answer.
 ///
 /// A breadcrumb of an executor is not an answer, because every run stamps the field `creator`. The caller checks that
 /// the breadcrumb was not [changed](crate::executor::is_changed).

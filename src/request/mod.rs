@@ -15,7 +15,7 @@ use crate::model::{Json, Selector, request_tag};
 #[derive(Debug, PartialEq)]
 pub(crate) enum Reply {
     Answer(Answer),
-    /// The tool call is approved. If the person changed the arguments of the call, the variant contains the new
+    /// A person has approved the tool call. If the person changed the arguments of the call, the variant contains the new
     /// arguments.
     Approved(Option<Json>),
 }

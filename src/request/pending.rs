@@ -72,7 +72,7 @@ impl<'r> Pending<'r> {
         }
     }
 
-    /// Returns the substitute answer for the run if `llm_hints` hide the contents of the original answer.
+    /// Returns the error answer that the run receives if the `llm_hints` of the original answer's breadcrumb hide its contents.
     pub(crate) fn withheld_answer(self) -> Answer {
         match self.expected {
             Expected::Approval { .. } => Answer::error("rejected", human::REJECTED),
@@ -105,8 +105,8 @@ impl<'r> Pending<'r> {
         Answer::error(code, message)
     }
 
-    /// Returns the schema name and the ID of the request. `ExecutionContext::accepts` compares them with the store's records to check an
-    /// answer.
+    /// Returns the schema name and the ID of this request of a run. `ExecutionContext::accepts` compares them with the store's
+    /// records to check an answer.
     pub(crate) fn sent_request(self) -> SentRequest<'r> {
         let (schema, _) = self.schemas();
         SentRequest {

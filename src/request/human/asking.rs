@@ -101,8 +101,8 @@ fn add_change_terms(
     }
 }
 
-/// Returns the fields of a question from a string, or from an object with a question, options and other fields. Omits a
-/// schema that cannot be used, because no answer would fit it.
+/// Returns the fields of a question to a person, from the text of the question or from an object with the question, options and
+/// other fields. Omits a schema that cannot be used, because no answer would fit it.
 pub(crate) fn question(payload: &Json) -> Value {
     let mut fields = json!({"kind": "question"});
     if let Value::Object(fields) = &mut fields {
@@ -212,8 +212,8 @@ fn reorders_text(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns an error result if `llm_hints` exclude the arguments that the approver of a tool call changed, or `None` if the call
-/// may be executed. The result of the call could show the arguments.
+/// Returns an error answer if the `llm_hints` of an approval exclude the tool call arguments that the approver changed, or `None`
+/// if the call may be executed. The result of the call could show the arguments.
 pub(crate) async fn withheld_arguments(
     approval: &Breadcrumb,
     changed: Option<&Json>,
@@ -232,12 +232,14 @@ pub(crate) async fn withheld_arguments(
     Ok((!is_shown).then(|| Answer::error("withheld", message)))
 }
 
-/// Returns the digest that binds a person's approval to the tool, its arguments and the definition of the caller.
+/// Returns the digest that binds a person's approval to the tool, its arguments and the definition of the calling agent or
+/// workflow.
 pub(crate) fn digest(tool: &str, arguments: &Json, definition: &str) -> String {
     hash(&[tool, &sorted_text(arguments), definition])
 }
 
-/// Returns the hash of a caller's definition and of the tool as the service registered it, for [`digest`].
+/// Returns the hash of a registered tool and of the definition of the calling agent or workflow, for the [`digest`] of an
+/// approval.
 pub(crate) fn fingerprint(definition: &str, registered: Option<&dyn Tool>) -> String {
     let Some(tool) = registered else {
         return hash(&[definition, "", ""]);

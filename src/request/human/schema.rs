@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
-/// The JSON Schema of a question to a person. The person's answer must fit the schema. Clones share the compiled
-/// schema.
+/// The JSON Schema in a question to a person, which the answer or the changed tool call arguments must fit. Clones share the
+/// compiled schema.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(crate) struct QuestionSchema {
     schema: Json,
-    /// The compiled JSON Schema of the question, or `None` if it cannot be compiled. Set by the first check.
+    /// The compiled JSON Schema, which checks answers or changed tool call arguments, or `None` if the schema cannot be compiled.
+    /// Set by the first check.
     #[serde(skip)]
     compiled: Arc<OnceLock<Option<Checker>>>,
 }
@@ -27,7 +28,7 @@ impl QuestionSchema {
         })
     }
 
-    /// Returns the JSON Schema of the question as JSON.
+    /// Returns the JSON Schema as it is in the question, before compilation.
     pub(crate) const fn json(&self) -> &Json {
         &self.schema
     }
@@ -50,8 +51,8 @@ impl PartialEq for QuestionSchema {
     }
 }
 
-/// Returns `true` if the value in a person's answer fits the JSON Schema of the question, or cannot be checked. Runs and the
-/// writers of answers share this rule.
+/// Returns `true` if the value in a person's answer fits the JSON Schema that the question has for answers, or if the value
+/// cannot be checked. Runs and the writers of answers share this rule.
 pub(crate) fn has_fit_answer(answer: &Value, schema: Option<&QuestionSchema>) -> bool {
     match (schema, answer.get("answer")) {
         (Some(schema), Some(value)) => schema.check(value).is_ok(),

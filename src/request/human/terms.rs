@@ -42,8 +42,8 @@ pub(crate) struct QuestionTerms {
 }
 
 impl QuestionTerms {
-    /// Reads the terms of a question. Returns `None` if the breadcrumb is not a question, was changed since it was
-    /// written, or is an approval without a digest.
+    /// Reads the terms of a question to a person from the question's breadcrumb. Returns `None` if the breadcrumb is not a
+    /// question, was changed since it was written, or is an approval without a digest.
     pub(crate) fn of(question: &Breadcrumb) -> Option<Self> {
         let context = &question.context;
         let text = |field: &str| context.get(field).and_then(Value::as_str);

@@ -5,7 +5,7 @@ use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb};
 use crate::store::{BreadcrumbStore, BreadcrumbStoreExt as _, NewRequest, Requested, StoreError};
 use std::sync::Arc;
 
-/// Fixed executor ID in the idempotency keys of the writes of people's answers.
+/// The constant that takes the place of an executor ID in the idempotency keys for writing people's answers.
 const ANSWERS: &str = "universal-executor:answers";
 
 /// Maximum number of invalid answers that can be written to one question before further answers are refused.
