@@ -1,4 +1,4 @@
-//! An event delivery for which the runtime has not added runs to the ledger of a store yet.
+//! An event delivery whose triggered runs the runtime has not added to the store's ledger yet.
 
 use super::ack_tracker::AckTracker;
 use std::sync::Arc;

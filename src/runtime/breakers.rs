@@ -1,4 +1,4 @@
-//! The open circuit breakers of a runtime, for health and metrics.
+//! Records of the executors whose circuit breaker is open, for health reports and metrics.
 
 use super::limits::{BreakerChange, OpenCircuit};
 use super::metrics;

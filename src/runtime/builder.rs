@@ -67,7 +67,7 @@ pub struct RuntimeBuilder {
     /// The executors of the runtime, in the order in which they were added.
     executors: Vec<AddedExecutor>,
     settings: Settings,
-    /// The services, set with `services`, that provide models and tools to agents that name a model.
+    /// The models and tools that agents use by name, set with the method `services`.
     #[cfg(feature = "agents")]
     services: Option<Services>,
     #[cfg(feature = "agents")]
@@ -75,7 +75,7 @@ pub struct RuntimeBuilder {
     name: Option<Arc<str>>,
 }
 
-/// An executor that was added to a runtime before the runtime is built.
+/// An executor or agent that was added to the builder of a runtime.
 enum AddedExecutor {
     Executor(Arc<dyn UniversalExecutor>),
     /// An agent that has no store yet. `build` binds the agent, because the services can be set after the agent was added.
@@ -140,8 +140,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the services that provide the models named by agents, as in `Agent::new("helper", "gpt-5")`. The services can be set
-    /// before or after the agents are added. A further call replaces the services.
+    /// Sets the services: the registered models and tools, from which an agent such as `Agent::new("helper", "gpt-5")` gets its
+    /// model by name. The services can be set before or after the agents are added. A further call replaces the services.
     ///
     /// Stored definitions use the services of their [`StoredDefinitions`], which can differ from these.
     ///
