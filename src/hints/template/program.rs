@@ -49,16 +49,16 @@ pub(super) enum PathStart {
     Root,
     /// The value of an open template scope, such as the item of `each`.
     Scope(usize),
-    /// The index of the item or field in a template scope of `each`.
+    /// The variable `@index` in a template scope of `each`: the index of the item or field.
     Index(usize),
-    /// The name of the field in a template scope of `each` over an object.
+    /// The variable `@key` in a template scope of `each` over an object: the name of the field.
     Key(usize),
     /// The second block parameter of a template scope: the field name in `each` over an object, or the item index in `each` over
     /// a list.
     KeyOrIndex(usize),
-    /// `true` for the first item or field in a template scope of `each`.
+    /// The variable `@first` in a template scope of `each`: `true` for the first item or field.
     First(usize),
-    /// `true` for the last item or field in a template scope of `each`.
+    /// The variable `@last` in a template scope of `each`: `true` for the last item or field.
     Last(usize),
 }
 

@@ -7,7 +7,8 @@ use crate::hints::error::HintsReason;
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Renders a compiled template. The depth of the template limits the recursion.
+/// Renders a compiled template with a breadcrumb's context, and appends the text to `out`. The depth of the template limits the
+/// recursion.
 pub(super) fn render(
     nodes: &[Node],
     context: &Value,
