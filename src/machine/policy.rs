@@ -26,7 +26,7 @@ pub struct Policy {
     pub siblings: Siblings,
     /// The handling of new tool calls while the run is suspended. Defaults to [`WhileSuspended::Queue`].
     pub while_suspended: WhileSuspended,
-    /// The required and optional outputs of the run. Empty by default.
+    /// The outputs that the agent submits in the run, each required or optional. Empty by default.
     pub slots: Vec<Slot>,
     /// The maximum number of reminders to an agent that completes without a required output. Defaults to 1.
     pub reminders: u32,

@@ -113,7 +113,7 @@ pub enum Effect {
     Report(MachineAnomaly),
 }
 
-/// The outcome of an agent run: completed with the agent's last output, failed for a reason, or cancelled.
+/// The outcome of an agent run: completed with or without all required outputs, failed for a reason, or cancelled.
 /// [`Machine::outputs`](super::Machine::outputs) returns the accepted outputs for every exit.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
