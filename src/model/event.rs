@@ -106,7 +106,7 @@ impl Event {
     /// Maximum size in bytes of a context in an event: 256 KiB. An event omits a larger context.
     pub const MAX_CONTEXT_BYTES: usize = 256 << 10;
 
-    /// Creates the event of a new breadcrumb.
+    /// Creates the event that reports a new breadcrumb.
     ///
     /// The payload is omitted if it is larger than [`MAX_CONTEXT_BYTES`](Self::MAX_CONTEXT_BYTES).
     ///
@@ -130,7 +130,7 @@ impl Event {
         Self::of(EventKind::Created, breadcrumb)
     }
 
-    /// Creates the event of an updated breadcrumb.
+    /// Creates the event that reports the new version of an updated breadcrumb.
     ///
     /// Use the breadcrumb that an update returned, which has the new version.
     #[must_use]

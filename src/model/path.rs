@@ -126,7 +126,7 @@ impl Path {
         }
     }
 
-    /// Returns the first node that the JSONPath selects in `value`.
+    /// Returns the first node that the JSONPath selects in `value`, or `None` if it selects no node.
     ///
     /// # Errors
     ///

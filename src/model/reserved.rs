@@ -56,8 +56,9 @@ pub(crate) fn is_answer_schema(schema: &str) -> bool {
     unversioned(schema) == "agent.response"
 }
 
-/// Returns `true` for a schema name of definitions, in any version. These names are `tool.v1` and each name with the part `def`, such as
-/// `agent.def.v1` and `schema.def.v1`. Definitions create executors and control which data a model receives.
+/// Returns `true` for a schema name of definitions, such as agent or schema definitions, in any version. These names are
+/// `tool.v1` and each name with the part `def`, such as `agent.def.v1` and `schema.def.v1`. Definitions create executors and
+/// control which data a model receives.
 #[cfg(feature = "agents")]
 pub(crate) fn is_definition_schema(schema: &str) -> bool {
     let name = unversioned(schema);

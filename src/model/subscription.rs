@@ -454,8 +454,8 @@ impl Subscription {
         self
     }
 
-    /// Returns the subscription's name in a run's assembled context: the key. Without a key, the schema name for a context subscription,
-    /// and `None` for a trigger.
+    /// Returns the subscription's name in a run's assembled context: the key, or for a context subscription without a key, the
+    /// schema name. Returns `None` for a trigger without a key.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match self.role {

@@ -218,7 +218,7 @@ impl<K: Copy + Ord> Default for SelectorIndex<K> {
 
 #[cfg(test)]
 impl<K: Copy + Ord> SelectorIndex<K> {
-    /// Returns `true` if the index has no selectors, groups or paths.
+    /// Returns `true` if the selector index is empty: it has no selectors, groups of selectors or JSONPaths.
     pub(super) fn is_completely_empty(&self) -> bool {
         let Group { tree, paths } = &self.any_schema;
         self.len == 0 && self.by_schema.is_empty() && tree.is_empty() && paths.is_empty()

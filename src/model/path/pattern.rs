@@ -12,13 +12,13 @@ const NOT_A_PATTERN: &str =
 /// One segment of a pattern, the subset of JSONPath that is matched step by step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum PatternStep {
-    /// The object member with this name.
+    /// Selects the object member with this name.
     Name(String),
-    /// Object members with this name at any depth.
+    /// Selects all object members with this name, at any depth.
     Anywhere(String),
-    /// The list item at an index. A negative index counts from the end.
+    /// Selects the list item at an index. A negative index counts from the end.
     Index(i64),
-    /// Every object member or list item.
+    /// Selects every object member or list item.
     Each,
 }
 
