@@ -163,7 +163,7 @@ impl QuestionTerms {
     }
 }
 
-/// Returns the strings in a list of JSON values.
+/// Returns the strings in a list of JSON values, without its other values.
 pub(crate) fn texts<'v>(items: impl IntoIterator<Item = &'v Value>) -> Vec<String> {
     let texts = items.into_iter().filter_map(Value::as_str);
     texts.map(str::to_owned).collect()
