@@ -314,8 +314,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the interval between checks of the run ledger for runs that are due because their lease or their wait has ended. Examples are
-    /// the run of a lost worker, and a question without an answer. Defaults to 5 s.
+    /// Sets the interval at which each worker searches the run ledger for runs that became due without an event. Examples are a
+    /// run whose worker was lost, so that its lease expired, and a run whose question nobody answered in time. Defaults to 5 s.
     ///
     /// Must be more than 0. A shorter interval finds such runs sooner, and costs more reads of the
     /// ledger by each worker. It is also the interval of the readiness checks in the log.
@@ -324,10 +324,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the interval between checks of the store for suspended runs and for breadcrumbs whose events did not arrive. A check finds
-    /// runs that other workers suspended. If the source can lose events without reporting the loss, a check also finds everything
-    /// committed since one minute before the saved position. This is also the longest interval between two saves of the position. Defaults
-    /// to 60 s.
+    /// Sets the interval between checks of the store for runs that other workers suspended, and for breadcrumbs whose events did
+    /// not arrive. If the source can lose events without reporting the loss, a check reads everything committed since one minute
+    /// before the saved position. This is also the longest interval between two saves of the position. Defaults to 60 s.
     ///
     /// Must be more than 0. With the feature `metrics`, the gauges of the
     /// [backlog](Runtime::backlog) are updated at this interval.

@@ -32,11 +32,12 @@ struct CheckpointState {
     /// The next sweep of the store reads only the triggers committed up to this time. The event source delivers all later events.
     /// `None` lets the sweep read up to the newest breadcrumb.
     sweep_to: Option<Timestamp>,
-    /// If `true`, the runtime missed events before it loaded the saved position of the store's executors.
+    /// If `true`, events were lost before the read position of the store's executors was loaded, so the loaded position must
+    /// count their triggers as unread.
     has_missed_events: bool,
     /// Events committed after this time were missed, and no sweep has read their breadcrumbs yet.
     missed_after: Option<Timestamp>,
-    /// Counter of the changes that invalidate the reads of a running sweep: added executors and missed events.
+    /// Counter of the changes that invalidate the reads of a running sweep of the store: added executors and missed events.
     generation: u64,
     /// The executors and the read position that were last saved in the run ledger.
     last_save: Option<PositionSave>,
@@ -57,12 +58,12 @@ struct SweepState {
 /// Outcome of a sweep of the store for triggers whose events did not arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SweepOutcome {
-    /// The sweep has read all breadcrumbs up to the newest one.
+    /// The sweep has read all breadcrumbs of the store up to the newest one.
     All,
-    /// The sweep ended, and left breadcrumbs that the store cannot read now. An immediate retry would fail.
+    /// The sweep has read the store, except for breadcrumbs that the store cannot read now. An immediate retry would fail.
     Unread,
-    /// The sweep ended early between two pages of breadcrumbs, because of its time limit or a decision of the page receiver.
-    /// Unread intervals are left.
+    /// The sweep ended early between two pages of breadcrumbs, because its time limit was reached or the receiver of the pages
+    /// stopped it. Unread intervals are left.
     Incomplete,
 }
 
@@ -176,8 +177,9 @@ impl Checkpoint {
         state.generation += 1;
     }
 
-    /// Returns the common position to save, and the given executors whose position is loaded. Requests a sweep if the position of a given
-    /// executor is not loaded. Returns `None` until the position of the store is loaded.
+    /// Returns the read position to save in the ledger for the store's executors, and the given executors whose position is
+    /// loaded. Requests a sweep if the position of a given executor is not loaded. Returns `None` until the position of the store
+    /// is loaded.
     pub(super) fn to_save(&self, executors: Vec<Arc<str>>) -> Option<PositionToSave> {
         let mut state = self.state();
         let position = state.position.clone()?;
@@ -290,7 +292,8 @@ impl Checkpoint {
         }
     }
 
-    /// Returns the time intervals that a sweep has to read, oldest first. `newest` is the commit time of the store's newest breadcrumb.
+    /// Returns the intervals of commit time that a sweep of the store has to read, oldest first. `newest` is the commit time of
+    /// the store's newest breadcrumb.
     pub(super) fn to_read(&self, newest: Timestamp, overlap: Duration) -> Vec<Range> {
         let state = self.state();
         let to = state.sweep_to.map_or(newest, |to| to.min(newest));
@@ -315,7 +318,7 @@ impl Checkpoint {
         counts
     }
 
-    /// Records that a sweep has read all triggers up to the sweep's end time.
+    /// Records that a sweep of the store has read all triggers up to the sweep's end time.
     pub(super) fn note_sweep_complete(&self, generation: u64) {
         let mut state = self.state();
         if state.generation == generation {

@@ -109,8 +109,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Pauses an executor in all processes. No worker starts its runs until [`resume`](Self::resume), even after a restart. Returns `false`
-    /// if the executor is paused already.
+    /// Pauses an executor in all processes: no worker starts its runs until [`resume`](Self::resume), even after a restart.
+    /// Returns `false` if the executor is paused already.
     ///
     /// Runs are enqueued as usual, and runs that a worker executes or has claimed continue.
     /// [`paused_executors`](RunLedger::paused_executors) of the ledger lists the paused executors.

@@ -38,7 +38,8 @@ impl KnownVersion {
 }
 
 impl Dedup {
-    /// Maximum number of remembered breadcrumb versions. The ledger deduplicates the triggers of older ones.
+    /// Maximum number of breadcrumb versions that are remembered to recognise duplicates. The ledger deduplicates the triggers of
+    /// older versions.
     const MAX_VERSIONS: usize = 65_536;
 
     /// Records the breadcrumb version of an event, unless a later version is recorded.

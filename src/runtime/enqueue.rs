@@ -37,8 +37,8 @@ pub(super) struct PreparedRuns {
 pub(super) struct Enqueuer {
     shared: Arc<Shared>,
     store_context: Arc<StoreContext>,
-    /// Tracker of the event deliveries whose runs are in the ledger. A delivery is acknowledged at once, or at the end of its runs if the
-    /// ledger is in memory.
+    /// Acknowledgement of the event deliveries whose runs are in the ledger: at once, or at the end of these runs if the ledger
+    /// is in memory.
     pending_acks: Arc<PendingAcks>,
     inbox: mpsc::Receiver<Arrival>,
     /// Sender of new runs to the store's scheduler. In one ledger call, the scheduler enqueues these runs and claims due runs.
@@ -219,9 +219,9 @@ async fn runs_of(
 /// The IDs of the executors that an event delivery triggers.
 type TriggeredExecutors = BTreeSet<Arc<str>>;
 
-/// Returns the executors that event deliveries trigger, keyed by the delivery's index in `arrivals`. A delivery without an entry triggers
-/// all its candidates. If several candidates depend on the context, which the event does not contain, the breadcrumb is read once for all
-/// of them.
+/// Returns the executors that each event delivery triggers, keyed by the index of the delivery in the given list `arrivals`. A
+/// delivery without an entry triggers all its candidates. If several candidates depend on the context, which the event does not
+/// contain, the breadcrumb is read once for all of them.
 async fn triggered_executors(
     store_context: &StoreContext,
     registry: &Registry,
@@ -269,8 +269,9 @@ async fn read_triggered(
     Some(triggered.chain(certain).collect())
 }
 
-/// Returns a copy of an event with the schema, tags and context of the event's stored breadcrumb. The kind, version and time of
-/// the event stay, even if the breadcrumb is newer: they decide which versions of an executor were live at the commit.
+/// Returns a copy of an event with the schema, tags and JSON context that the event's breadcrumb has in the store. The kind,
+/// version and time of the event stay, even if the breadcrumb is newer: they decide which versions of an executor were live at
+/// the commit.
 fn with_breadcrumb(event: &Event, found: &Breadcrumb) -> Event {
     Event {
         kind: event.kind,

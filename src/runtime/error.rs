@@ -83,7 +83,8 @@ pub enum RuntimeError {
         /// The store on which the runtime runs.
         store: String,
     },
-    /// An executor starts for the first time, and the store has triggers for it that are older than one hour.
+    /// An executor starts for the first time, from the default start position one hour ago, and the store has older breadcrumbs
+    /// that match its triggers.
     ///
     /// Only a runtime with the default [`FirstStart::LastHour`](super::FirstStart::LastHour) on a
     /// store with a ledger fails like this. Choose another

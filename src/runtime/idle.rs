@@ -21,7 +21,7 @@ impl Runtime {
         self.progress.has_handled(position)
     }
 
-    /// Waits until the runtime has handled an event after this call.
+    /// Returns a future that ends when the runtime next finishes the handling of an event.
     pub(crate) fn next_handled(&self) -> Notified<'_> {
         self.progress.next_handled()
     }

@@ -66,8 +66,8 @@ pub(super) struct Intake<'r> {
     ),
     /// Receiver of unhandled event deliveries that the event source does not redeliver.
     redeliveries: mpsc::Receiver<Redelivery>,
-    /// The permit that the next event delivery of the source takes, or `None` until another permit is free. Without a permit,
-    /// only redeliveries, which have one, are processed.
+    /// The reserved permit that counts the next event delivery of the source as in flight, or `None` while too many deliveries
+    /// are in flight. Without a permit, only redeliveries, which have one, are processed.
     permit: Option<DeliveryPermit>,
     /// Time at which the runtime counts as blocked by too many deliveries in flight, unless a delivery permit becomes free earlier. `None`
     /// while a permit is available, and while the runtime is blocked.
@@ -254,7 +254,7 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Takes the stored permit for an event delivery that is about to be dispatched, or returns `None` if there is no permit.
+    /// Takes the reserved permit that counts the next event delivery as in flight, or returns `None` if no permit is reserved.
     /// Without another permit after [`RETRY_PAUSE`], the runtime counts as blocked.
     fn take_permit(&mut self) -> Option<DeliveryPermit> {
         self.blocked = Some(later(Instant::now(), RETRY_PAUSE));

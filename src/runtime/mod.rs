@@ -496,8 +496,9 @@ impl Runtime {
         self.health_state.health(&self.registry)
     }
 
-    /// Returns the number of pending events, and the number of due runs of each executor. The numbers cover all workers that share the
-    /// stores and the source. The [metrics of the runtime](metrics) report the same at intervals.
+    /// Returns the number of events that the runtime's consumer has not acknowledged, and the number of due runs of each
+    /// executor. The numbers cover all workers that share the stores and the source. The [metrics of the runtime](metrics) report
+    /// the same at intervals.
     ///
     /// Use this to scale the number of workers, or for an alert. The call reads up to 1,000 runs of
     /// each executor, so call it about once a minute and not per request.

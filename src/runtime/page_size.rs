@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// Expected read time of the doubled page at and above which a sweep of the store does not double its page size. The expected
-/// time is twice the read time of the last page.
+/// Time limit for doubling the page size of a sweep: the size is doubled only if a page of twice the size is expected to be read
+/// faster. The expected time is twice the read time of the last page.
 const QUICK: Duration = Duration::from_secs(20);
 
-/// Read time of a page above which the sweep halves its page size.
+/// Read time of a page above which a sweep of the store halves its page size.
 const SLOW: Duration = Duration::from_secs(60);
 
-/// The size of the next page of a sweep, adapted to the speed of the store.
+/// The size of the next page that a sweep reads from the store, adapted to the speed of the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageSize(usize);
 
@@ -20,15 +20,15 @@ impl Default for PageSize {
 }
 
 impl PageSize {
-    /// Maximum number of breadcrumbs in a page of a sweep.
+    /// Maximum number of breadcrumbs in a page that a sweep reads from the store.
     const MAX_SIZE: usize = 200;
 
     pub(super) fn get(self) -> usize {
         self.0
     }
 
-    /// Adapts the page size of a sweep to the time that the store needed for the last page. A store that needs one second for
-    /// each request still gets pages of at least the size that one request returns.
+    /// Adapts the page size of a sweep of the store to the time that the store needed for the last page. A store that needs one
+    /// second for each request still gets pages of at least the size that one request returns.
     pub(super) fn adapt_to(&mut self, time: Duration) {
         if time.saturating_mul(2) < QUICK {
             self.0 = (self.0 * 2).min(Self::MAX_SIZE);
@@ -37,12 +37,12 @@ impl PageSize {
         }
     }
 
-    /// Reduces the page size of a sweep after the store failed to read a page.
+    /// Reduces the page size of a sweep of the store after the store failed to read a page.
     pub(super) fn note_failure(&mut self) {
         self.0 = (self.0 / 8).max(1);
     }
 
-    /// Sets the page size of a sweep to one breadcrumb, until [`adapt_to`](Self::adapt_to) increases it.
+    /// Sets the page size of a sweep of the store to one breadcrumb, until [`adapt_to`](Self::adapt_to) increases it.
     pub(super) fn set_to_one(&mut self) {
         self.0 = 1;
     }

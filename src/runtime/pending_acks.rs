@@ -71,8 +71,9 @@ impl PendingAcks {
         }
     }
 
-    /// Settles the event deliveries of all runs that have ended in any way, and of runs that will not start because their executor was
-    /// removed. If the executor moved to another store, the delivery is requested again.
+    /// Ends the wait of event deliveries for runs that have ended in any way, or that will not start because their executor was
+    /// removed. A delivery that waits for no other run is then acknowledged. If the executor moved to another store, the delivery
+    /// is requested again.
     pub(super) fn settle_ended(&self, registry: &Registry) {
         let held: Vec<RunRef> = self.trackers().keys().cloned().collect();
         for run in held {

@@ -16,7 +16,7 @@ use tokio::sync::futures::Notified;
 /// the further versions is stored.
 const MAX_OPEN: usize = 65_536;
 
-/// Maximum number of intervals of time that [`Progress::open_ranges`] returns.
+/// Maximum number of time intervals into which the breadcrumb versions without runs in the ledger are grouped.
 const MAX_RANGES: usize = 16;
 
 /// A version of a breadcrumb, with its commit time.
@@ -176,8 +176,8 @@ impl Progress {
         self.positions().ranges()
     }
 
-    /// Forgets all breadcrumb versions whose runs are not in the ledger, because the tasks that handled them have ended. Returns intervals
-    /// that contain them, to be read again.
+    /// Forgets all breadcrumb versions whose runs are not in the ledger, because the tasks that should have enqueued the runs
+    /// have ended. Returns intervals that contain them, to be read again.
     pub(super) fn abandon(&self) -> Vec<Range> {
         let mut positions = self.positions();
         let ranges = positions.ranges();
@@ -221,7 +221,7 @@ impl Progress {
         positions.last >= position && !is_open
     }
 
-    /// Waits until an event has been handled after this call.
+    /// Returns a future that ends when the runtime next finishes the handling of an event.
     #[cfg(feature = "testing")]
     pub(super) fn next_handled(&self) -> Notified<'_> {
         self.ended.notified()

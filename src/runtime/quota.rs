@@ -16,7 +16,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Quota {
     in_flight: usize,
-    /// Counter of the executor's runs in flight that only wait for their commits. Other runs may start meanwhile.
+    /// Counter of the executor's runs in flight that only wait for the commit of their response. Other runs may start meanwhile.
     commits: Arc<CommitCounter>,
     bucket: Option<(Rate, TokenBucket)>,
     budget: RetryBudget,
@@ -90,8 +90,8 @@ impl Quota {
         }
     }
 
-    /// Returns the counter of the executor's runs that only wait for their commit, or `None` if the executor runs one run at a time. Such
-    /// an executor may rely on the response of the last run, so the next run starts after the commit.
+    /// Returns the counter of the executor's runs that only wait for the commit of their response, or `None` if the executor runs
+    /// one run at a time. Such an executor may rely on the response of the last run, so the next run starts after the commit.
     pub(super) fn commits(
         &self,
         profile: &Profile,
@@ -151,7 +151,8 @@ impl Quota {
         at
     }
 
-    /// Records the end of a run, and the result of the run if the run was started. Returns the change of the circuit breaker, if any.
+    /// Records in the executor's limits that a run ended, with the result of the run if the run was started. Returns the change
+    /// of the circuit breaker, if any.
     pub(super) fn end(
         &mut self,
         ticket: Option<Ticket>,
@@ -211,7 +212,8 @@ pub(super) enum Evidence {
 }
 
 impl Evidence {
-    /// Classifies the result of an attempt of a run. Permanent errors of the executor or its input are no evidence about its dependencies.
+    /// Returns the evidence about the executor's dependencies that the result of an attempt of a run gives. Permanent errors of
+    /// the executor or its input are no evidence about its dependencies.
     pub(super) fn of(processed: &Processed) -> Self {
         match processed {
             Ok(Outcome::Responded { .. } | Outcome::Suspended { .. }) => Self::Working,

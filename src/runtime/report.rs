@@ -57,8 +57,8 @@ pub struct RunReport {
     pub skipped: u64,
     /// Failed attempts after which the runtime retries the run.
     pub postponed: u64,
-    /// Number of errors of the event source, of event deliveries whose runs the ledger rejected, and of attempts that left their
-    /// run claimed. Such a run is claimed again at the latest when its lease expires.
+    /// Number of errors of the event source, of event deliveries whose runs the ledger rejected, and of attempts that neither
+    /// ended nor released their run. Such a run is claimed again at the latest when its lease expires.
     pub errors: u64,
     /// Panics that ended the task of a run because nothing caught them.
     ///

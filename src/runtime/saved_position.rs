@@ -1,4 +1,5 @@
-//! Loading and saving of executor positions in the ledger of a store. A position records which triggers already have runs in the ledger.
+//! Loading and saving of the executors' read positions in the ledger of a store. A position records which triggers already have
+//! runs in the ledger.
 
 use super::checkpoint::{LoadedPositions, OVERLAP, earlier};
 use super::position::{Position, Range};
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Loads the positions of the executors of a store, and requests a sweep of all intervals with unread triggers. Breadcrumbs that were
-/// committed after `since` count.
+/// Loads the read positions of the executors of a store, and requests a sweep of all intervals with unread triggers. Breadcrumbs
+/// that were committed after `since` count.
 ///
 /// # Errors
 /// The ledger's errors, and the store's if an executor has no position.
@@ -96,8 +97,8 @@ fn log_catch_up(
     }
 }
 
-/// Loads the positions of executors that were added since the last sweep. Their unread intervals count as unread, even if the other
-/// executors have read them.
+/// Loads the read positions of executors that were added since the last sweep of the store. Their unread intervals count as
+/// unread, even if the other executors have read them.
 ///
 /// # Errors
 /// The ledger's errors.
@@ -136,7 +137,7 @@ fn clear_announced(shared: &Shared) {
     shared.progress.dedup().clear();
 }
 
-/// Values from which the position of a starting executor is computed, with or without a saved position.
+/// Values from which the read position of a starting executor is computed, with or without a saved position.
 struct StartInputs<'s> {
     settings: &'s Settings,
     is_complete: bool,
@@ -196,9 +197,9 @@ impl StartInputs<'_> {
     }
 }
 
-/// Saves the executors' position in the ledger. In the saved position, a trigger counts as unread if its run is not in the ledger yet. Does
-/// nothing if the position has not changed since the last save. Saves nothing for executors whose position is not loaded, and requests a
-/// sweep for them.
+/// Saves the executors' read position in the ledger. In the saved position, a trigger counts as unread if its run is not in the
+/// ledger yet. Does nothing if the position has not changed since the last save. Saves nothing for executors whose position is
+/// not loaded, and requests a sweep for them.
 ///
 /// # Errors
 /// The ledger's errors.

@@ -31,7 +31,7 @@ pub(super) struct Shared {
     source: watch::Sender<SourceState>,
     /// Permits for the executing runs of all executors of the runtime.
     pub(super) run_permits: Arc<Semaphore>,
-    /// Permits for the runs that only wait for their commit. Such a run needs no permit to execute.
+    /// Permits for the runs that only wait for the commit of their response. Such a run needs no permit to execute.
     pub(super) commit_permits: Arc<Semaphore>,
     /// Number of schedulers that wait for a permit to execute a run.
     waiting: AtomicUsize,
@@ -40,7 +40,7 @@ pub(super) struct Shared {
     /// If `true`, the call of `run_until` that ran the runtime has ended, or its future was dropped.
     has_ended: AtomicBool,
     pub(super) progress: Arc<Progress>,
-    /// Detects executors that block a thread.
+    /// Detector of executors that block a thread.
     pub(super) watchdog: Watchdog,
     /// The open circuit breakers of the runtime's executors.
     pub(super) breakers: Breakers,
@@ -110,7 +110,7 @@ impl Shared {
         EndGuard(Arc::clone(self))
     }
 
-    /// Polls the work of an executor until the runtime has ended, and detects work that blocks a thread.
+    /// Polls the future of an executor's run until the runtime has ended, and detects polls that block a thread.
     pub(super) async fn watched<T>(
         self: Arc<Self>,
         executor: Arc<str>,

@@ -23,8 +23,8 @@ const MAX_WAITS: usize = 10_000;
 /// their runs are enqueued and claimed together.
 pub(super) struct StoreContext {
     pub(super) number: u64,
-    /// The executor from which the runtime took the store handle. The runtime uses this handle until the last executor of the store is
-    /// removed.
+    /// The executor through whose store handle the runtime reads and writes this store. The runtime uses this handle until the
+    /// last executor of the store is removed.
     anchor: Arc<dyn UniversalExecutor>,
     id: StoreId,
     /// The run ledger in memory that the runtime adds if the store has none.
@@ -41,7 +41,7 @@ pub(super) struct StoreContext {
     due: Mutex<BTreeSet<Arc<str>>>,
     /// Suspended runs that wait to be registered by the task that wakes them.
     suspended: Mutex<Vec<RunRef>>,
-    /// Position of the store's executors: the triggers that already have runs in the ledger.
+    /// Read position of the store's executors: the triggers that already have runs in the ledger.
     pub(super) checkpoint: Checkpoint,
     /// Size of the pages of the next sweep of the store for triggers.
     page_size: Mutex<PageSize>,
@@ -204,7 +204,7 @@ impl StoreContext {
         self.check_requested.notify_one();
     }
 
-    /// Clears the request of [`request_full_check`](Self::request_full_check). Returns `true` if the checks were requested.
+    /// Returns `true` if checks of all suspended runs and of all unannounced breadcrumbs are requested, and clears the request.
     pub(super) fn take_full_check_request(&self) -> bool {
         self.full_check_requested.swap(false, Ordering::Relaxed)
     }
@@ -246,7 +246,7 @@ impl StoreContext {
         self.check_requested.notify_one();
     }
 
-    /// Removes and returns the runs that were suspended since the last call.
+    /// Empties the queue of runs that were suspended since the last call, and returns these runs.
     pub(super) fn take_suspended(&self) -> Vec<RunRef> {
         std::mem::take(&mut lock(&self.suspended))
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// suspension.
 const MAX_SEARCHES: usize = 256;
 
-/// Lists the suspended runs that an executor has for a trigger, from the ledger.
+/// Lists the suspended runs of one executor that versions of one breadcrumb triggered, from the ledger.
 async fn list_suspended(ledger: &dyn RunLedger, run: &RunRef) -> Result<Vec<Run>, StoreError> {
     let filter = RunFilter::all()
         .executor(&*run.executor)

@@ -50,7 +50,7 @@ pub(super) struct Waker {
     check: SuspendedCheck,
     sweeps: SweepJobs,
     catch_up: CatchUp,
-    /// If `true`, the executors' saved position is being loaded from the ledger.
+    /// If `true`, the executors' saved read position is being loaded from the ledger.
     loading: bool,
     /// Announced breadcrumbs whose read failed and is repeated later, for open `wait_for` calls and suspended runs.
     deferred: VecDeque<AnnouncedBreadcrumb>,
@@ -98,7 +98,7 @@ enum JobResult {
         overlaps: bool,
         count: usize,
     },
-    /// The load of the executors' saved position ended. `loaded` is `false` if it failed.
+    /// The load of the executors' saved read position ended. `loaded` is `false` if it failed.
     Loaded {
         loaded: bool,
     },
@@ -331,7 +331,7 @@ impl Waker {
         self.sweep();
     }
 
-    /// Loads the saved position of this worker's executors from the ledger, after an earlier attempt failed.
+    /// Loads the saved read position of this worker's executors from the ledger, after an earlier attempt failed.
     fn load(&mut self) {
         if std::mem::replace(&mut self.loading, true) {
             return;
@@ -360,7 +360,8 @@ impl Waker {
         }
     }
 
-    /// Saves the time up to which an event source that reports lost events has delivered all events.
+    /// Saves the executors' read position in the ledger, after recording the time up to which the event source has delivered all
+    /// events.
     fn save_delivered(&mut self) {
         self.note_delivered();
         let (shared, store_context) = (Arc::clone(&self.shared), Arc::clone(&self.store_context));
@@ -401,7 +402,7 @@ impl Waker {
     }
 }
 
-/// Saves the executors' position in the ledger. A failed save is repeated by the next save.
+/// Saves the executors' read position in the ledger. A failed save is repeated by the next save.
 async fn save(shared: &Shared, store_context: &StoreContext) {
     if let Err(error) = saved_position::save(shared, store_context).await {
         tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the executors' position in the run ledger, will retry");

@@ -48,7 +48,7 @@ pub(super) struct WakeCandidate {
     pub(super) since: Timestamp,
 }
 
-/// Result of adding a suspended run to the index.
+/// Result of an attempt to add a suspended run to the index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Inserted {
     Added,
@@ -67,17 +67,18 @@ pub(super) struct WakeIndex(Mutex<WakeIndexState>);
 
 #[derive(Debug, Default)]
 struct WakeIndexState {
-    /// Number of suspended runs that are stored with their selectors. The index stores further runs with one hash for each selector.
+    /// Number of suspended runs whose complete selectors the index stores. The index stores further runs with one hash for each
+    /// selector.
     exact_limit: usize,
     exact: Exact,
     compact: Compact,
     /// Sequence number of the last check of all suspended runs.
     check: u32,
-    /// Number of suspended runs outside the index for which checks have already searched the store. The next check continues with
-    /// the following runs. 0 after a search for the last run.
+    /// Number of suspended runs that did not fit in the index and for whose answers the checks have already searched the store.
+    /// The next check continues with the following runs. 0 after a search for the last run.
     search_offset: usize,
-    /// Commit time after which the store has to be searched for breadcrumbs that wake suspended runs without an individual search. `None`
-    /// if there are no such runs.
+    /// Commit time after which one search must read the store for the suspended runs whose answers no check searched for
+    /// individually. `None` if there are no such runs.
     unsearched: Option<Timestamp>,
 }
 
@@ -88,14 +89,14 @@ impl Default for WakeIndex {
 }
 
 impl WakeIndex {
-    /// Maximum number of suspended runs that are stored with their selectors.
+    /// Maximum number of suspended runs whose complete selectors the index stores.
     const MAX_EXACT: usize = 100_000;
 
     /// Maximum number of selectors in the compact index of suspended runs.
     const MAX_SELECTORS: usize = 4_000_000;
 
-    /// Creates an index that stores the first `exact_limit` suspended runs with their selectors. Further runs are stored with one hash for
-    /// each selector.
+    /// Creates an index that stores the complete selectors of the first `exact_limit` suspended runs. Further runs are stored
+    /// with one hash for each selector.
     fn with_exact_limit(exact_limit: usize) -> Self {
         let state = WakeIndexState {
             exact_limit,
@@ -181,13 +182,15 @@ impl WakeIndex {
         self.state().concerned(&event)
     }
 
-    /// Starts a check of all suspended runs. The caller [inserts](Self::insert) all runs that the ledger lists.
+    /// Prepares the index for a check of all suspended runs, in which the caller [inserts](Self::insert) all runs that the ledger
+    /// lists.
     pub(super) fn begin_check(&self) {
         let mut state = self.state();
         state.check = state.check.wrapping_add(1);
     }
 
-    /// Ends a check of all suspended runs. Removes the runs that were not added or confirmed after the start of the check.
+    /// Ends a check of all suspended runs: removes the runs that were neither added to the index nor confirmed since the start of
+    /// the check.
     pub(super) fn end_check(&self) {
         /// Number of index entries that the cleanup after a check of all suspended runs inspects while it holds the lock.
         const STEP: usize = 16_384;
@@ -203,26 +206,27 @@ impl WakeIndex {
         }
     }
 
-    /// Returns the number of suspended runs outside the index for which checks have already searched the store. The next check
-    /// continues with the following runs.
+    /// Returns the number of suspended runs that did not fit in the index and for whose answers the checks have already searched
+    /// the store. The next check continues with the following runs.
     pub(super) fn search_offset(&self) -> usize {
         self.state().search_offset
     }
 
-    /// Sets the number of suspended runs outside the index for which checks have already searched the store.
+    /// Sets the number of suspended runs that did not fit in the index and for whose answers the checks have already searched the
+    /// store.
     pub(super) fn set_search_offset(&self, search_offset: usize) {
         self.state().search_offset = search_offset;
     }
 
-    /// Records that the store has to be searched for breadcrumbs that suspended runs wait for. The search covers commits after `after`.
+    /// Requests a later search of the store, in the commits after `after`, for breadcrumbs that suspended runs wait for.
     pub(super) fn note_unsearched(&self, after: Timestamp) {
         let mut state = self.state();
         let earlier = state.unsearched.map_or(after, |time| time.min(after));
         state.unsearched = Some(earlier);
     }
 
-    /// Removes and returns the commit time that [`note_unsearched`](Self::note_unsearched) recorded. The store has to be searched for later
-    /// commits.
+    /// Returns the commit time after which a requested search must read the store for breadcrumbs that suspended runs wait for,
+    /// and clears the request. `None` if no search is requested.
     pub(super) fn take_unsearched(&self) -> Option<Timestamp> {
         self.state().unsearched.take()
     }

@@ -14,7 +14,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-/// Interval between two saves of this worker's records. Two saves can fail before this worker no longer counts as live.
+/// Interval between two saves of the records by which other workers know that this worker is live and which executors it runs.
+/// Two saves can fail before this worker no longer counts as live.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval between two checks for transferred runs while workers run other versions of the executors.
@@ -25,7 +26,7 @@ pub(super) struct WorkerRecords {
     /// ID of this worker in its records.
     id: String,
     name: Arc<str>,
-    /// Time of the next save of this worker's records.
+    /// Time at which the records of this worker in the ledgers are saved next.
     record_at: Instant,
     /// If `true`, live workers have other versions of this worker's executors.
     other_versions_live: bool,
@@ -46,8 +47,8 @@ impl WorkerRecords {
         }
     }
 
-    /// Saves this worker's records before the first claim, and waits until the live workers with other versions of the executors know this
-    /// worker's versions.
+    /// Saves this worker's records in the ledgers before the first claim, and waits until the live workers with other versions of
+    /// the executors know this worker's versions.
     ///
     /// After that, those workers also enqueue the runs for this worker's versions, in the order of the events. The wait is long
     /// enough for two checks by each worker.
@@ -84,7 +85,7 @@ impl WorkerRecords {
         true
     }
 
-    /// Saves this worker's records at intervals until the runtime stops.
+    /// Saves the records of this worker in the ledgers of its stores at intervals, until the runtime stops.
     pub(super) async fn run(mut self) {
         let (stop, mut changes) = (self.shared.stop.clone(), self.shared.registry.changes());
         loop {
@@ -216,7 +217,8 @@ fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
 
 /// Accepts the runs that were transferred to any of these executor versions. Returns `true` if no such run remains.
 async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) -> bool {
-    /// The maximum number of ledger calls that accept transferred runs between two saves of this worker's record.
+    /// The maximum number of ledger calls that accept transferred runs in one check, so that the check does not delay the next
+    /// save of the worker's record.
     const MAX_CALLS: usize = 16;
     if versions.is_empty() {
         return true;

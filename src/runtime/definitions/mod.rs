@@ -134,7 +134,7 @@ impl StoredDefinitions {
     ///
     /// [`AgentDefinition`] describes the fields.
     pub const AGENT: &'static str = "agent.def.v1";
-    /// The schema of breadcrumbs that define executors of tools.
+    /// The schema of breadcrumbs that define tools, each of which runs as an executor.
     ///
     /// [`ToolDefinition`] describes the fields. [`tools`](Self::tools) lists the tools that such
     /// definitions can run.
@@ -289,8 +289,8 @@ impl StoredDefinitions {
         self
     }
 
-    /// Checks that each function that creates executors has a definition schema, and that the services have each tool that
-    /// definitions can run.
+    /// Checks that each function that creates executors is registered for a schema of definitions, and that the services have
+    /// each tool that definitions can run.
     ///
     /// # Errors
     /// [`RuntimeError::NotADefinition`] for the first executor-creating function whose schema name has no part `def`;

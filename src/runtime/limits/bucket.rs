@@ -30,7 +30,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes up to `requested` starts of runs from the token bucket. Returns the number of starts taken.
+    /// Takes up to `requested` run starts from the token bucket, and returns the number that the bucket allowed.
     pub(in crate::runtime) fn take(&mut self, now: Instant, requested: usize) -> usize {
         let taken = self.available(now).min(requested);
         self.credit -= self.cost_of(taken);

@@ -51,7 +51,7 @@ impl RetryBudget {
         self.earn(self.interval.saturating_mul(self.percent) / 100);
     }
 
-    /// Takes the credit of one retry from the executor's retry budget. Returns `false` if there is not enough credit.
+    /// Takes the credit of one retry from the executor's retry budget, or returns `false` if the budget has not enough credit.
     pub(in crate::runtime) fn take_retry(&mut self, now: Instant) -> bool {
         self.refill(now);
         let Some(remaining) = self.credit.checked_sub(self.interval) else {

@@ -1,4 +1,4 @@
-//! Position of an executor: the intervals of commit time in which some triggers may have no run in the ledger. Pure.
+//! Read position of an executor: the intervals of commit time in which some triggers may have no run in the ledger. Pure.
 //!
 //! A position states a fact about the ledger: every trigger committed outside of the unread intervals has its runs there. So
 //! two positions of one executor from any workers can be [merged](Position::merge): a trigger is unread if both positions
@@ -12,19 +12,21 @@ use self::intervals::Intervals;
 use crate::model::Timestamp;
 use std::time::Duration;
 
-/// Version of the byte format in which an executor's position is saved.
+/// Version of the byte format in which an executor's read position is saved.
 const FORMAT: u8 = 1;
 
-/// Maximum number of unread intervals of a position that are saved. Above it, the intervals with the smallest distance are joined.
+/// Maximum number of unread intervals of commit time that are saved of an executor's read position. Above it, the intervals with
+/// the smallest distance are joined.
 const MAX_SAVED: usize = 32;
 
-/// Maximum number of unread intervals of a position in memory. A sweep leaves one unread interval for each trigger that cannot be read.
+/// Maximum number of unread intervals of commit time in an executor's read position in memory. A sweep leaves one unread interval
+/// for each trigger that cannot be read.
 const MAX_IN_MEMORY: usize = 1_000;
 
 /// An interval of time: after the first timestamp, up to and including the second.
 pub(super) type Range = (Timestamp, Timestamp);
 
-/// The position of an executor: the intervals of time whose triggers possibly have no runs in the ledger yet.
+/// The read position of an executor: the intervals of commit time whose triggers possibly have no runs in the ledger yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Position {
     /// Exclusive lower bound of the commit times of the executor's triggers. Breadcrumbs up to this time start no run.
@@ -34,7 +36,7 @@ pub(super) struct Position {
 }
 
 impl Position {
-    /// Creates the position of an executor that starts after `since` and has read nothing after `unread_after`.
+    /// Creates the read position of an executor that starts after `since` and has read nothing after `unread_after`.
     pub(super) fn starting(since: Timestamp, unread_after: Timestamp) -> Self {
         let mut unread = Intervals::default();
         unread.add((unread_after.as_micros().max(since.as_micros()), i64::MAX));
@@ -68,19 +70,19 @@ impl Position {
         Timestamp::from_micros(self.unread.last().map_or(self.since, |(after, _)| after))
     }
 
-    /// Returns `true` if there is no interval with unread triggers before [`up_to`](Self::up_to).
+    /// Returns `true` if at most one interval of commit time has unread triggers.
     pub(super) fn is_contiguous(&self) -> bool {
         self.unread.len() <= 1
     }
 
-    /// Returns the intervals with unread triggers up to a time, oldest first.
+    /// Returns the intervals of commit time with unread triggers up to a time, oldest first.
     pub(super) fn unread_to(&self, to: Timestamp) -> Vec<Range> {
         self.unread.up_to(to.as_micros()).ranges()
     }
 
-    /// Returns the intervals that a sweep has to read up to the time `to`, oldest first. These are the unread intervals, and the interval
-    /// of length `overlap` before [`up_to`](Self::up_to). The overlap is read again because a commit can become visible later than newer
-    /// commits.
+    /// Returns the intervals of commit time that a sweep of the store has to read up to the time `to`, oldest first. These are
+    /// the unread intervals, and the interval of length `overlap` before [`up_to`](Self::up_to). The overlap is read again
+    /// because a commit can become visible later than newer commits.
     pub(super) fn to_read(&self, to: Timestamp, overlap: Duration) -> Vec<Range> {
         let overlap = i64::try_from(overlap.as_micros()).unwrap_or(i64::MAX);
         let up_to = self.up_to().as_micros().min(to.as_micros());
@@ -112,13 +114,14 @@ impl Position {
         self.unread.join_to(MAX_SAVED);
     }
 
-    /// Adds unread intervals to the position of an executor, and returns the changed position.
+    /// Adds unread intervals to the read position of an executor, and returns the changed position.
     pub(super) fn with_unread(mut self, ranges: impl IntoIterator<Item = Range>) -> Self {
         self.mark_unread(ranges);
         self
     }
 
-    /// Merges two positions of one executor: a trigger is unread if both positions count it as unread. There are two exceptions:
+    /// Merges two read positions of one executor: a trigger is unread if both positions count it as unread. There are two
+    /// exceptions:
     ///
     /// - Up to the later of the two starts, the position with the earlier start decides, because the other one has read nothing there.
     /// - After `missed_after`, this position decides, because only this one contains the events that were missed.
@@ -145,7 +148,7 @@ impl Position {
         }
     }
 
-    /// Returns the position of several executors: a trigger is unread if at least one executor counts it as unread.
+    /// Returns the read position that several executors share: a trigger is unread if at least one executor counts it as unread.
     pub(super) fn combine(&self, other: &Self) -> Self {
         let mut unread = self.unread.clone();
         for range in other.unread.iter() {
@@ -158,7 +161,8 @@ impl Position {
         }
     }
 
-    /// Returns a copy of the position for an executor that starts after `since`. The copy contains only the unread intervals after `since`.
+    /// Returns a copy of the read position for an executor that starts after `since`. The copy contains only the unread intervals
+    /// after `since`.
     pub(super) fn with_since(&self, since: Timestamp) -> Self {
         let since = since.as_micros();
         let mut unread = self.unread.clone();
@@ -166,7 +170,7 @@ impl Position {
         Self { since, unread }
     }
 
-    /// Returns the executor's position as the bytes that the run ledger saves, at most
+    /// Returns the executor's read position as the bytes that the run ledger saves, at most
     /// [`SavedPosition::MAX_BYTES`](crate::store::SavedPosition::MAX_BYTES).
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut unread = self.unread.clone();
@@ -180,8 +184,8 @@ impl Position {
         bytes
     }
 
-    /// Parses an executor's position from the bytes that the run ledger saves. Returns `None` if the bytes have another format or are
-    /// damaged.
+    /// Parses an executor's read position from the bytes that the run ledger saves. Returns `None` if the bytes have another
+    /// format or are damaged.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, rest) = bytes.split_first()? else {
             return None;

@@ -88,7 +88,8 @@ pub(super) struct Scheduler {
     runs: HashMap<RunRef, RunningTask, RandomState>,
     /// Started runs whose earlier worker was lost, collected for the next log line.
     takeovers: TakeoverLog,
-    /// If `true`, all leases of this scheduler's runs are released, or about to be.
+    /// If `true`, [`release_all`](Self::release_all) was called for the leases of this scheduler's runs, and further calls have
+    /// no effect.
     released: bool,
 }
 

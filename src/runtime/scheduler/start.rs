@@ -31,7 +31,6 @@ pub(super) struct StartedRun {
     pub(super) started_at: Instant,
 }
 
-/// A task that processes a run.
 pub(super) struct RunningTask {
     pub(super) task: AbortHandle,
     /// If `true`, the last workers that held this run died, so the run may be the cause.

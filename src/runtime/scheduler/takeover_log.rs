@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// Maximum number of remembered runs that were logged because of a lost worker. A remembered run is not logged again.
 const MAX_LOGGED: usize = 256;
 
-/// Runs that start after their workers stopped renewing the leases. Each claim logs them in one line.
+/// Runs that restart because their last workers stopped renewing the leases, collected for the next log line. Each claim logs
+/// them in one line.
 #[derive(Default)]
 pub(super) struct TakeoverLog {
     /// Number of runs that restarted because their workers were lost, since the last log line.

@@ -19,14 +19,14 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-/// A stored breadcrumb that a sweep found. Possibly no event announced the breadcrumb.
+/// A breadcrumb that a sweep found in the store. Possibly no event announced the breadcrumb.
 pub(super) struct SweptBreadcrumb {
     pub(super) breadcrumb: Arc<Breadcrumb>,
     page: Arc<PageProgress>,
 }
 
 impl SweptBreadcrumb {
-    /// Records that the runtime's intake has taken this breadcrumb from the sweep. The intake calls this once
+    /// Records that the runtime's event intake has taken this breadcrumb from the sweep of the store. The intake calls this once
     /// [`Progress`](super::progress::Progress) tracks the breadcrumb, or at once if an event announced the breadcrumb before.
     pub(super) fn mark_taken(self) {
         self.page.count.fetch_add(1, Ordering::Release);
@@ -39,25 +39,25 @@ impl Drop for SweptBreadcrumb {
     }
 }
 
-/// Progress of the runtime's intake through one page of breadcrumbs that a sweep found.
+/// Progress of the runtime's event intake through one page of breadcrumbs that a sweep of the store found.
 struct PageProgress {
-    /// Semaphore that gets one permit whenever the intake takes or drops a breadcrumb of the sweep page.
+    /// Semaphore that gets one permit whenever the runtime's event intake takes or drops a breadcrumb of the sweep page.
     finished: Semaphore,
-    /// Number of breadcrumbs that the intake took from the sweep page.
+    /// Number of breadcrumbs that the runtime's event intake took from the sweep page.
     count: AtomicUsize,
 }
 
-/// Decision of a receiver of sweep pages: continue or stop the sweep.
+/// Decision of a page receiver: continue or stop the sweep of the store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SweepDecision {
     Continue,
     Stop,
 }
 
-/// The receiver of the pages of a sweep.
+/// Receiver of the pages of breadcrumbs that a sweep reads from the store.
 pub(super) trait PageReceiver: Send {
-    /// Receives one page of the breadcrumbs that a sweep found, sorted from the oldest to the newest. After this page, the
-    /// receiver has all breadcrumbs of the intervals `read`.
+    /// Receives one page of the breadcrumbs that a sweep found in the store, sorted from the oldest to the newest. After this
+    /// page, the receiver has all breadcrumbs of the intervals `read`.
     fn receive(
         &mut self,
         page: Vec<Arc<Breadcrumb>>,
@@ -65,8 +65,8 @@ pub(super) trait PageReceiver: Send {
     ) -> impl Future<Output = Result<SweepDecision, StoreError>> + Send;
 }
 
-/// Passes all unread breadcrumbs to the runtime's intake, and saves the position after each page. Adds their number to `count`. If
-/// `overlaps` is `true`, the last [`OVERLAP`] before the position is read again.
+/// Passes all breadcrumbs from the unread intervals of commit time to the runtime's intake, and saves the read position after
+/// each page. Adds their number to `count`. If `overlaps` is `true`, the last [`OVERLAP`] before the position is read again.
 ///
 /// # Errors
 /// The errors of the store and of its ledger. The intake has received the pages before the error.
@@ -149,13 +149,13 @@ pub(super) async fn read_since(
     Ok(newest)
 }
 
-/// Receiver of sweep pages that passes them to the intake of the runtime.
+/// Receiver of sweep pages that passes their breadcrumbs to the event intake of the runtime.
 struct IntakeSender<'s> {
     shared: &'s Shared,
     store_context: &'s StoreContext,
     sender: &'s mpsc::Sender<SweptBreadcrumb>,
     generation: u64,
-    /// Number of breadcrumbs that the runtime's intake has taken from the sweep.
+    /// Number of breadcrumbs that the runtime's event intake has taken from the sweep of the store.
     count: &'s mut usize,
 }
 
@@ -165,8 +165,8 @@ impl PageReceiver for IntakeSender<'_> {
         page: Vec<Arc<Breadcrumb>>,
         read: &[Range],
     ) -> Result<SweepDecision, StoreError> {
-        /// Maximum time for which the sweep waits until the triggers of a page have runs in the ledger. The sweep then continues, and
-        /// triggers without a run in the ledger stay unread.
+        /// Maximum time for which a sweep of the store waits until the triggers of a page have runs in the ledger. The sweep then
+        /// continues, and triggers without a run in the ledger stay unread.
         const ENQUEUE_TIMEOUT: Duration = Duration::from_secs(10);
         let keys: Vec<VersionKey> = page.iter().map(|one| VersionKey::of(one)).collect();
         if !self.send_page(page).await {
@@ -190,7 +190,7 @@ impl PageReceiver for IntakeSender<'_> {
 }
 
 impl IntakeSender<'_> {
-    /// Returns `true` once the runtime's intake has taken the whole page of breadcrumbs, and `false` if the runtime stops.
+    /// Returns `true` once the runtime's event intake has taken the whole page of breadcrumbs, and `false` if the runtime stops.
     async fn send_page(&self, page: Vec<Arc<Breadcrumb>>) -> bool {
         let all = page.len();
         let progress = Arc::new(PageProgress {
@@ -216,7 +216,7 @@ impl IntakeSender<'_> {
 /// A position of a breadcrumb in the order in which a store lists breadcrumbs: update time, version and ID.
 type ListPosition = (Timestamp, u64, BreadcrumbId);
 
-/// Excludes some timestamps from an interval of time, and returns the remaining intervals.
+/// Removes the given timestamps from an interval of time, and returns the remaining intervals.
 fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
     let mut sorted: Vec<Timestamp> = moments.to_vec();
     sorted.sort_unstable();

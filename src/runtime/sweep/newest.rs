@@ -15,12 +15,13 @@ use tokio::time::Instant;
 /// List of the breadcrumbs that match one selector, with the position down to which a sweep has read the list.
 struct SelectorList {
     selector: Selector,
-    /// Position down to which the sweep has read the list, from the newest breadcrumb to the oldest. `None` at the end of the interval.
+    /// Position down to which a sweep of the store has read the list, from the newest breadcrumb to the oldest. `None` at the end
+    /// of the interval.
     before: Option<ListPosition>,
 }
 
 impl SelectorList {
-    /// Returns the time down to which a sweep has read this list of breadcrumbs.
+    /// Returns the time down to which a sweep of the store has read this list of breadcrumbs.
     fn read_to(&self) -> Option<Timestamp> {
         self.before.map(|(time, ..)| time)
     }
@@ -91,7 +92,8 @@ pub(super) async fn sweep(
     page_size: &mut PageSize,
     receiver: &mut impl PageReceiver,
 ) -> Result<SweepOutcome, StoreError> {
-    /// Maximum number of unreadable breadcrumbs in one sweep. With more, the store itself fails, and the next sweep has to wait.
+    /// Maximum number of breadcrumbs that the store cannot read in one sweep. With more, the store itself fails, and the next
+    /// sweep has to wait.
     const MAX_UNREAD: usize = 64;
     let began = Instant::now();
     let (mut unread, mut is_late) = (0, false);
@@ -119,13 +121,13 @@ pub(super) async fn sweep(
     })
 }
 
-/// Returns the longest of some intervals of time.
+/// Returns the longest of the given intervals of time.
 fn widest(ranges: &[Range]) -> Option<Range> {
     let length = |(after, to): &Range| to.as_micros().saturating_sub(after.as_micros());
     ranges.iter().copied().max_by_key(length)
 }
 
-/// Reads the next page of a selector's breadcrumb list before a position.
+/// Reads the next page of breadcrumbs that match a selector, from a position in the list towards older breadcrumbs.
 async fn page(
     store: &dyn BreadcrumbStore,
     list: &SelectorList,
@@ -184,8 +186,8 @@ impl ListPage {
     }
 }
 
-/// Returns the position at which the sweep continues in its breadcrumb list. This position is always
-/// older than `before`, the start of the last page, so that the sweep makes progress.
+/// Returns the list position at which the next page of breadcrumbs of the sweep starts. This position is always older than
+/// `before`, the start of the last page, so that the sweep makes progress.
 fn next_position(before: ListPosition, next: ListPosition) -> ListPosition {
     if next < before {
         return next;

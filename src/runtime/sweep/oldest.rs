@@ -7,10 +7,10 @@ use crate::runtime::timeouts::with_search_timeout;
 use crate::store::{BreadcrumbStore, Query, StoreError};
 use std::sync::Arc;
 
-/// Page sizes in the order in which a sweep tries them for one read, until the store can return a page of this size.
+/// Page sizes that a sweep of the store tries in this order for one read, until the store can return a page of this size.
 const PAGE_SIZES: [usize; 3] = [200, 20, 1];
 
-/// Passes all breadcrumbs that were committed in an interval to a receiver, oldest first, page by page.
+/// Passes all breadcrumbs that were committed in an interval of time to a receiver, oldest first, page by page.
 ///
 /// A store lists breadcrumbs newest first. So the sweep first walks down to the oldest page, and reads the pages again on the way
 /// back. The memory holds one page, and the position of each other page. Breadcrumbs that are committed in the meantime are left
@@ -50,8 +50,8 @@ pub(super) async fn sweep(
     Ok(SweepDecision::Continue)
 }
 
-/// Returns the breadcrumbs between two positions in the store's list. Includes breadcrumbs that became visible after the sweep walked down
-/// the list.
+/// Returns the breadcrumbs between two positions in the store's list of all breadcrumbs. Includes breadcrumbs that became visible
+/// after the sweep walked down the list.
 async fn between(
     store: &dyn BreadcrumbStore,
     down_to: ListPosition,
@@ -71,8 +71,8 @@ async fn between(
     }
 }
 
-/// Returns the next page of breadcrumbs, and `true` if there may be another page. Skips breadcrumbs that are too deep in the list for the
-/// store, because a retry cannot read them either.
+/// Returns the next page of the store's list of breadcrumbs, and `true` if there may be another page. Skips breadcrumbs that are
+/// too deep in the list for the store, because a retry cannot read them either.
 async fn read(
     store: &dyn BreadcrumbStore,
     before: ListPosition,

@@ -1,4 +1,5 @@
-//! Selectors of all breadcrumbs that executors, waits and suspended runs need, so that a sweep reads no others.
+//! Selectors of all breadcrumbs that executors, open `wait_for` calls and suspended runs need, so that a sweep reads no other
+//! breadcrumbs.
 
 use crate::executor::SchemaHints;
 use crate::model::{Role, Selector};
@@ -8,10 +9,11 @@ use crate::runtime::store_context::StoreContext;
 /// Maximum number of queries of a sweep for triggers. With more, the queries select by schema alone, and then everything.
 const MAX_TRIGGERS: usize = 64;
 
-/// Maximum number of queries of a sweep for waits and suspended runs. With more, the queries select by schema alone, and then everything.
+/// Maximum number of queries of a sweep for open `wait_for` calls and suspended runs. With more, the queries select by schema
+/// alone, and then everything.
 const MAX_WAITS: usize = 16;
 
-/// Returns the selectors of the triggers, waits and suspended runs on a store, and of schema definitions.
+/// Returns the selectors of the triggers, open `wait_for` calls and suspended runs on a store, and of schema definitions.
 pub(super) fn needed_selectors(shared: &Shared, store_context: &StoreContext) -> Vec<Selector> {
     let mut triggers = vec![SchemaHints::definitions()];
     for member in shared.registry.all() {
@@ -27,7 +29,8 @@ pub(super) fn needed_selectors(shared: &Shared, store_context: &StoreContext) ->
     limit_selectors(&triggers, &waits)
 }
 
-/// Returns the selectors of triggers, followed by the selectors that only waits need. The number of selectors of each kind is limited.
+/// Returns the selectors of triggers, followed by the selectors that only open `wait_for` calls and suspended runs need. The
+/// number of selectors of each kind is limited.
 fn limit_selectors(triggers: &[Selector], waits: &[Selector]) -> Vec<Selector> {
     let mut all = fold_to_limit(MAX_TRIGGERS, triggers);
     let others = waits.iter().filter(|wait| !all.contains(wait)).cloned();
@@ -40,7 +43,7 @@ fn limit_selectors(triggers: &[Selector], waits: &[Selector]) -> Vec<Selector> {
     all
 }
 
-/// Returns at most `limit` selectors that together match everything that `all` matches.
+/// Returns at most `limit` selectors that together match every breadcrumb that a selector in `all` matches.
 fn fold_to_limit(limit: usize, all: &[Selector]) -> Vec<Selector> {
     let folds: [fn(&Selector) -> Selector; 2] = [Selector::clone, by_schema];
     let mut limited: Vec<Selector> = Vec::new();

@@ -141,8 +141,8 @@ impl Waker {
         self.check.not_before = Some(later(Instant::now(), pause));
     }
 
-    /// Starts one search of the store for the breadcrumbs that wake suspended runs without an individual search. One check makes only a
-    /// limited number of individual searches.
+    /// Starts one search of the store for all suspended runs that a check did not search for individually, to find the
+    /// breadcrumbs that wake them. One check makes only a limited number of individual searches.
     pub(super) fn search_from_oldest(&mut self) {
         if self.check.searching.is_some() {
             return;

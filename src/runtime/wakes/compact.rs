@@ -1,4 +1,5 @@
-//! Compact index of suspended runs. Each selector of a run takes 110 to 220 bytes.
+//! Index of suspended runs that stores a hash instead of each selector, to use less memory. Each selector of a run takes 110 to
+//! 220 bytes.
 //!
 //! Each selector is represented by one comparison, which every matching breadcrumb passes. Only a hash of the comparison is stored. A
 //! breadcrumb that passes the comparison may wake the run. The row in the ledger, which has the selector, decides.
@@ -20,7 +21,7 @@ const MAX_PER_COMPARISON: usize = 16;
 /// Maximum number of parts of a schema's breadcrumbs (the tags, or a context path) that the index of suspended runs compares.
 const MAX_PATHS: usize = 32;
 
-/// Marker for the end of a list of index entries.
+/// Number that marks the end of a linked list of entries in the index of suspended runs.
 const END: u32 = u32::MAX;
 
 /// Suspended runs, indexed by a tag or context string that a breadcrumb must have to wake the run. One comparison with such a string
@@ -29,7 +30,7 @@ const END: u32 = u32::MAX;
 pub(super) struct Compact {
     entries: Vec<Option<CompactEntry>>,
     free: Vec<u32>,
-    /// Map from the hash of a comparison to the first index entry with this comparison.
+    /// Map from the hash of a required tag or context string to the first index entry that requires it.
     by_comparison: HashMap<u64, u32, FastState>,
     /// Map from the hash of a suspended run to the first index entry with this run hash.
     by_run: HashMap<u64, u32, FastState>,
@@ -140,8 +141,8 @@ impl Compact {
         !slots.is_empty()
     }
 
-    /// Removes the suspended runs that the last check did not list. One call inspects at most `most` index entries, from `start`
-    /// on. Returns the start of the next call, or `None` at the end.
+    /// Removes the suspended runs that the last check of all suspended runs did not list. One call inspects at most `most` index
+    /// entries, from `start` on. Returns the start of the next call, or `None` at the end.
     pub(super) fn retain(&mut self, check: u32, start: usize, most: usize) -> Option<usize> {
         let end = self.entries.len().min(start.saturating_add(most));
         for slot in start..end {
@@ -278,7 +279,7 @@ impl Compact {
         self.list(first, Link::Run).filter(is_of_run).collect()
     }
 
-    /// Returns the index entries of a linked list, by their slots.
+    /// Returns the entries of a linked list in the index of suspended runs, by their slots.
     fn list(&self, first: Option<u32>, link: Link) -> impl Iterator<Item = u32> {
         std::iter::successors(first, move |slot| {
             let next = self.entry(*slot).map_or(END, |entry| entry.next(link));

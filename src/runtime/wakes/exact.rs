@@ -75,7 +75,7 @@ impl Exact {
         true
     }
 
-    /// Removes the suspended runs that the last check did not list.
+    /// Removes the suspended runs that the last check of all suspended runs did not list.
     pub(super) fn retain(&mut self, check: u32) {
         let unlisted = self.by_run.iter().filter(|(_, entry)| entry.check != check);
         let unlisted: Vec<RunRef> = unlisted.map(|(run, _)| run.clone()).collect();

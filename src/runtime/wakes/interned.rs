@@ -41,7 +41,7 @@ impl<T: Clone + Eq + Hash> Interned<T> {
         number
     }
 
-    /// Decrements the reference count of a value. Removes and returns the value once the count is zero.
+    /// Decrements the reference count of a value, and removes and returns the value once the count is zero.
     pub(super) fn release(&mut self, number: u32) -> Option<T> {
         let slot = self.values.get_mut(index(number))?;
         let (_, uses) = slot.as_mut()?;
