@@ -6,9 +6,9 @@ use crate::store::BreadcrumbStore;
 use std::sync::Arc;
 
 impl Agent {
-    /// Binds the agent to a store like [`bind`](Self::bind), and finds a named model in `services`. An agent that
-    /// [names its model](Self::new) gets the model or provider with that name. The agent does not get the tools and
-    /// guardrails of `services`.
+    /// Binds the agent to a store like [`bind`](Self::bind), and takes the model that the agent names from `services`.
+    /// An agent that [names its model](Self::new) gets the model or provider with that name. The agent does not get the
+    /// tools and guardrails of `services`.
     ///
     /// # Errors
     /// Returns [`AgentError::Model`] if `services` has no such model, otherwise the errors of [`bind`](Self::bind).

@@ -101,9 +101,9 @@ impl Services {
         Self::default()
     }
 
-    /// Registers a model. The name can be used in [`Agent::new`](crate::agent::Agent::new), the field `model` of an
-    /// `agent.def.v1` definition, and the field `provider` in `models` of a workflow. Replaces a model or provider with
-    /// the same name.
+    /// Registers a model under a name, by which agents, agent definitions and workflows select it. The name can be used
+    /// in [`Agent::new`](crate::agent::Agent::new), the field `model` of an `agent.def.v1` definition, and the field
+    /// `provider` in `models` of a workflow. Replaces a model or provider with the same name.
     ///
     /// Register one [`ChatModel`] under several names to give each a role, such as `small` and
     /// `large`.
@@ -112,8 +112,8 @@ impl Services {
         self.with_model(name.into(), Registered::Model(Arc::new(model)))
     }
 
-    /// Registers a provider. The name can be used like the name of a [`model`](Self::model), but by agents only. A
-    /// workflow step that calls a model directly needs a model. Replaces a model or provider with the same name.
+    /// Registers a provider under a name, by which agents select it like a [`model`](Self::model). Workflow steps that
+    /// call a model directly cannot use it: they need a model. Replaces a model or provider with the same name.
     #[must_use]
     pub fn provider(self, name: impl Into<String>, provider: impl Provider + 'static) -> Self {
         self.with_model(name.into(), Registered::Provider(Arc::new(provider)))
@@ -226,7 +226,8 @@ impl Services {
         Ok(default.provider())
     }
 
-    /// Returns the tool with this name, as it was registered.
+    /// Returns the tool with this name in the form in which the service registered it, before a workflow changes its
+    /// name or description.
     ///
     /// # Errors
     /// Returns [`NotRegistered::Name`] with the nearest name.
