@@ -1,4 +1,4 @@
-//! Deletion of the logs of a session.
+//! Deletion of all logs of a session: the log of the session, and the logs of the agents in its workflows.
 
 use super::{ENTRY, HEAD, SessionError, log_tag, parts_tag};
 use crate::model::{Breadcrumb, BreadcrumbId, Patch, Selector};

@@ -14,14 +14,14 @@ use crate::hex::hex;
 use crate::model::BreadcrumbId;
 use sha2::{Digest, Sha256};
 
-/// Schema of the head breadcrumb of a session log.
+/// Schema of the breadcrumb that represents a session log and to which the log's entries belong.
 pub(crate) const HEAD: &str = "session.log.v1";
 
 /// Schema of an entry of a session log.
 pub(crate) const ENTRY: &str = "session.entry.v1";
 
-/// Returns the tag of a session log. `scope` is empty for the log of the session, and the path of its step for the log
-/// of an agent. `began` is the ID of the session's log, for the log of an agent.
+/// Returns the tag that identifies the breadcrumb of a session log. `scope` is empty for the log of the session, and
+/// the path of its step for the log of an agent. `began` is the ID of the session's log, for the log of an agent.
 pub(crate) fn log_tag(session: &str, scope: &str, began: Option<BreadcrumbId>) -> String {
     let began = began.map(|began| began.to_string());
     let parts = [session, scope, &began.unwrap_or_default()];
