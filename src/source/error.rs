@@ -22,7 +22,8 @@ pub enum SourceError {
         /// acknowledged, or was committed before the subscription. `None` if the source does not know such a time.
         after: Option<Timestamp>,
     },
-    /// The event source does not redeliver a nacked event. The caller has to process or redeliver the event itself.
+    /// The event source rejected the request to redeliver an event. The caller has to process or redeliver the event
+    /// itself.
     #[error(
         "the event source cannot redeliver the nacked event: {reason}; process the event without a redelivery"
     )]

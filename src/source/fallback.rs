@@ -272,16 +272,16 @@ impl Sure {
     }
 }
 
-/// Waits until the quick (lossy) event source is unreachable. Never returns if the quick half of the stream was
-/// dropped.
+/// Waits until the quick (lossy) event source is unreachable, so that the sure (lossless) source must be polled at
+/// once. Never returns if the quick half of the stream was dropped.
 async fn wait_until_down(quick_is_down: &mut watch::Receiver<bool>) {
     if quick_is_down.wait_for(|is_down| *is_down).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Waits until the quick (lossy) event source is reachable, then waits for `time`. Never returns if the quick half of
-/// the stream was dropped.
+/// Waits until the quick (lossy) event source has been reachable for `time`, so that the poll of the sure (lossless)
+/// source can end. Never returns if the quick half of the stream was dropped.
 async fn idle_while_up(quick_is_down: &mut watch::Receiver<bool>, time: Duration) {
     if quick_is_down.wait_for(|is_down| !*is_down).await.is_err() {
         std::future::pending::<()>().await;

@@ -36,7 +36,7 @@ pub(crate) enum SseItem {
 /// One server-sent event of a `text/event-stream` body.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Frame {
-    /// Name of the server-sent event. Defaults to `message`.
+    /// Name of the server-sent event, or `message` if the server names none.
     pub(crate) name: String,
     /// Data of the server-sent event, with lines joined by a line feed.
     pub(crate) data: Vec<u8>,

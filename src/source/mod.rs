@@ -292,7 +292,7 @@ pub struct Delivery {
     /// Pass it to [`StartAt::After`] to continue after this event.
     pub position: Option<u64>,
     receipt: Option<Arc<dyn Receipt>>,
-    /// If `true`, the source delivered this event before some earlier events.
+    /// If `true`, the source delivered this event out of order, so earlier events may follow.
     is_ahead: bool,
 }
 
@@ -305,7 +305,7 @@ pub trait Receipt: Send + Sync {
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached. The source then delivers the event again.
     async fn ack(&self) -> Result<(), SourceError>;
 
-    /// Requests that the source delivers the nacked event again after `delay`.
+    /// Requests that the source delivers this event again after `delay`, because its handling has not succeeded.
     ///
     /// # Errors
     /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NotTakenBack`] if it

@@ -236,7 +236,7 @@ pub enum Change {
     },
 }
 
-/// Runs a conformance function to its end, on a new single-threaded tokio runtime on this thread.
+/// Runs the future of a conformance test to its end, on a new single-threaded tokio runtime on this thread.
 #[doc(hidden)]
 pub fn run(promise: impl Future<Output = Result<(), Broken>>) -> Result<(), Broken> {
     let runtime = tokio::runtime::Builder::new_current_thread()

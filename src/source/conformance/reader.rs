@@ -36,7 +36,7 @@ pub(super) fn update(of: &Event, n: usize) -> Change {
     }
 }
 
-/// Creates `notes` test breadcrumbs in one commit, and returns the announced events.
+/// Creates the given number of test breadcrumbs in one commit, and returns the announced events.
 pub(super) async fn commit<S: SourceUnderTest>(
     subject: &S,
     backend: &S::Backend,
@@ -84,7 +84,8 @@ pub(super) enum StreamItem {
 }
 
 impl Reader {
-    /// Subscribes to the tested source. Retries while the source is unavailable.
+    /// Subscribes to the tested source as the given consumer, from the given start position. Retries while the source
+    /// is unavailable.
     pub(super) async fn open<S: SourceUnderTest>(
         subject: &S,
         backend: &S::Backend,

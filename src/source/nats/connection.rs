@@ -1,4 +1,4 @@
-//! Connection to a NATS server, with the stream of events.
+//! Connection to a NATS server, and the JetStream stream that stores the events.
 
 use super::{NatsError, NatsServer, subject};
 use crate::backoff::full_jitter;
@@ -38,7 +38,8 @@ pub(super) struct Connection {
     pub(super) stream: String,
     replicas: usize,
     max_bytes: Option<u64>,
-    /// Maximum message size of the NATS stream in bytes, headers included. Negative if the stream has no limit.
+    /// Maximum message size in bytes, headers included, that the settings of the NATS stream allow. Negative if the
+    /// stream has no limit.
     max_message_size: Arc<AtomicI32>,
 }
 
