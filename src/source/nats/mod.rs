@@ -48,8 +48,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum size in bytes of a NATS message that contains an event: the maximum size of the event's context, plus 64 KiB
-/// for the other fields. The source skips larger messages.
+/// Maximum size in bytes of a NATS message that the source accepts as an event: the size limit of an event's context,
+/// plus 64 KiB for the event's other fields. The source skips larger messages.
 const LARGEST_MESSAGE: usize = Event::MAX_CONTEXT_BYTES + (64 << 10);
 
 /// An event source that reads the events of one tenant from a NATS JetStream stream (feature `nats`).

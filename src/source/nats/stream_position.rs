@@ -1,4 +1,5 @@
-//! Start position of a new NATS consumer, which is the first one of its subscription or replaces a lost one.
+//! Position in a NATS stream at which a new consumer starts, either the first consumer of a subscription or the
+//! replacement of a lost one.
 
 use crate::source::StartAt;
 use async_nats::datetime::DateTime;
@@ -55,7 +56,8 @@ impl StreamPosition {
         begin
     }
 
-    /// Returns the stream position after which the NATS consumer starts, or `None` before the consumer exists.
+    /// Returns the position of the last NATS stream event before the events that the consumer delivers, or `None` if no
+    /// consumer was created yet.
     pub(super) fn start(&self) -> Option<u64> {
         self.known.as_ref().map(|known| known.reached)
     }
