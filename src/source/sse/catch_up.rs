@@ -21,7 +21,8 @@ pub(super) enum BackfillState {
     Scheduled(Instant),
     /// A backfill query is in flight.
     InFlight(BoxFuture<'static, Result<BackfillResult, BoxError>>),
-    /// The backfill query has returned. The stream may still deliver the found events until `until`.
+    /// The backfill query has found events. The source delivers them at the time `until`, unless the event stream
+    /// itself delivers them before.
     Settling {
         found: BackfillResult,
         until: Instant,

@@ -7,7 +7,7 @@ use crate::source::frames::Frames;
 use futures::stream::BoxStream;
 use tokio::time::Instant;
 
-/// Maximum length of a line and of an event in an event stream in bytes. A frame contains a whole breadcrumb.
+/// Maximum length in bytes of a line, and of an event, in an event stream. A frame contains a whole breadcrumb.
 const MAX_FRAME: usize = 4 << 20;
 
 /// State of an open connection to an event stream.

@@ -31,7 +31,7 @@ const MAX_BACKFILL_WAIT: Duration = Duration::from_secs(5);
 /// Number of consecutive backfill queries that must find omitted events before the event stream is reported as faulty.
 const FAULTY_AFTER: u32 = 2;
 
-/// Reads the event stream, with reconnects, until `stop` is cancelled.
+/// Reads the event stream, and connects again when it ends, until the event source cancels the token `stop`.
 pub(super) async fn follow(settings: Arc<Settings>, feed: Arc<Feed>, stop: CancellationToken) {
     let mut follower = Follower::new(settings, feed);
     tokio::select! {
@@ -142,8 +142,8 @@ impl Follower {
         }
     }
 
-    /// Records the breadcrumb changes from before the first connection to the event stream, so that they are not
-    /// delivered.
+    /// Marks the breadcrumb versions from before the first connection to the event stream as delivered, so that no
+    /// subscriber receives them.
     async fn record_earlier_changes(&mut self) -> Result<(), BoxError> {
         let Some(backfill) = self
             .settings

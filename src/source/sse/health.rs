@@ -10,7 +10,7 @@ pub struct SseHealth {
     pub is_connected: bool,
     /// Number of connections to the event stream that the source opened.
     pub connections: u64,
-    /// Number of events that the event source sent to its subscribers.
+    /// Number of events that the event source sent to its subscribers. An event for several subscribers counts once.
     pub told: u64,
     /// Number of events that the stream omitted while it was connected, and that the source sent late.
     pub missed: u64,

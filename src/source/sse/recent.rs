@@ -19,7 +19,7 @@ impl RecentVersions {
         self.known.contains(&(id, version))
     }
 
-    /// Records a delivered breadcrumb version. Returns `false` if the version is already recorded.
+    /// Records a breadcrumb version as delivered. Returns `false` if the version was recorded before.
     pub(super) fn record(&mut self, id: BreadcrumbId, version: u64) -> bool {
         if !self.known.insert((id, version)) {
             return false;

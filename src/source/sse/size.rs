@@ -8,8 +8,8 @@ const MAX_CONTEXT: usize = 16 << 10;
 /// Estimated memory overhead of an event's tag or schema name in bytes.
 const PER_TEXT: usize = 64;
 
-/// Maximum memory size of an event's tags and schema name in bytes, about 80 KiB: enough for every breadcrumb that a
-/// store of this crate accepts.
+/// Maximum memory size of an event's tags and schema name in bytes, about 80 KiB, which no breadcrumb in a store of
+/// this crate exceeds.
 const MAX_LABELS: usize = Breadcrumb::MAX_TAGS * (PER_TEXT + Breadcrumb::MAX_TAG_BYTES)
     + PER_TEXT
     + Breadcrumb::MAX_SCHEMA_BYTES;

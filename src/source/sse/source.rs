@@ -68,7 +68,7 @@ struct Inner {
     running: Mutex<Option<Arc<Running>>>,
 }
 
-/// A connection to the event stream that stays open until this value is dropped.
+/// A background task that reads the event stream, until this value is dropped.
 struct Running {
     feed: Arc<Feed>,
     task: JoinHandle<()>,
@@ -90,8 +90,8 @@ impl SseSource {
         }))
     }
 
-    /// Returns the current connection to the event stream. Opens a new connection before the first subscription, or
-    /// after the tokio runtime of the current connection has ended.
+    /// Returns the background task that reads the event stream. Starts the task at the first subscription, and again
+    /// after the tokio runtime of the earlier task has ended.
     fn running(&self) -> Arc<Running> {
         let mut running = self.lock();
         if let Some(running) = running

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 /// Timeout for a request for a bearer token.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bearer token for requests to a server, sent in the `Authorization` header only. Clones share the token and its
-/// renewal.
+/// Bearer token for requests to a server, sent in the `Authorization` header and never in a URL. Clones share the token
+/// and its renewal.
 ///
 /// Use [`fixed`](Self::fixed) for a token from the configuration, and [`asked`](Self::asked) for a
 /// token that expires. The source renews such a token before it expires: a fifth of its lifetime
