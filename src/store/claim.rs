@@ -61,7 +61,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Creates a lease of a run. The lease starts at `granted_at` and lasts for the run's lease length.
+    /// Creates a lease of a run, valid from `granted_at` for the lease length of the run.
     ///
     /// The epoch and the number of abandoned leases are 0. Only the implementation of a ledger
     /// needs it.
@@ -95,8 +95,8 @@ impl Lease {
         self
     }
 
-    /// Returns the run key, which is also the [idempotency key](crate::ExecutionContext::idempotency_key) for calls of external
-    /// services.
+    /// Returns the run key, a string that identifies the run in all its attempts and is the
+    /// [idempotency key](crate::ExecutionContext::idempotency_key) for its calls of external services.
     ///
     /// The key is the same in all attempts of a run, and changes with a redo.
     #[must_use]
@@ -251,8 +251,9 @@ pub enum Claim {
     },
     /// Another worker has the lease of the run, or an earlier run with the same ordering key must end first.
     Running {
-        /// The time when the lease of the other worker expires, unless the worker extends it. For a run that is behind another
-        /// run: the time when the first run of its ordering key is due, or one lease from now if that time is unknown or past.
+        /// The time at which another claim of the run may succeed: the expiry of the other worker's lease, unless the worker
+        /// extends it. For a run that is behind another run: the time when the first run of its ordering key is due, or one lease
+        /// from now if that time is unknown or past.
         until: Timestamp,
     },
     /// The run is suspended until a breadcrumb that matches its wake condition is committed, or a time is reached.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub struct Commit {
     /// The breadcrumb writes of the commit, in the order in which the store applies them. At most [1,000](Self::MAX_WRITES).
     pub writes: Vec<Write>,
-    /// The lease of the run that this commit belongs to, and the end of the run. The lease fences the whole commit. `None` for
+    /// The lease of the run that makes this commit, and the outcome of the run. The lease fences the whole commit. `None` for
     /// writes from outside of runs.
     pub end: Option<(Lease, RunEnd)>,
 }
@@ -152,11 +152,12 @@ impl RunEnd {
     /// changed.
     pub const UNMATCHED: &'static str = "unmatched";
 
-    /// Reason and error code of a run that was [cancelled](super::RunLedger::cancel).
+    /// The string `cancelled`, which is the reason and the error code of a run that was [cancelled](super::RunLedger::cancel).
     pub const CANCELLED: &'static str = "cancelled";
 }
 
-/// Record of a failed run: an `executor.failed.v1` breadcrumb that names the run and its cause, and holds no payload.
+/// Record of a run that failed for good: an `executor.failed.v1` breadcrumb that names the run and the cause, without the
+/// trigger's payload.
 ///
 /// A client finds dead letters by the schema name [`SCHEMA`](Self::SCHEMA), corrects the cause and
 /// redoes the run. The breadcrumb has the tags `executor:failed` and `executor:<executor ID>`.
@@ -281,7 +282,8 @@ impl DeadLetter {
     /// 200 bytes. The author is the executor.
     #[must_use]
     pub fn breadcrumb(&self, lease: &Lease, tenant: &str) -> NewBreadcrumb {
-        /// Maximum length of the executor ID in a tag, so that the tag can be stored.
+        /// Maximum length in bytes of the part of the executor ID that a tag contains, so that the tag is not too long to be
+        /// stored.
         const LONGEST: usize = 200;
         let run = &lease.run;
         let executor = crate::error::excerpt(&run.executor, LONGEST);
@@ -339,7 +341,7 @@ pub enum FailureClass {
     Timeout,
     /// The last attempt of the run panicked.
     Panic,
-    /// The workers of several consecutive attempts of the run died during the run: three by default, see
+    /// The worker died in each of several consecutive attempts of the run: in three by default, see
     /// [`RetryPolicy::crashes`](crate::executor::RetryPolicy::crashes).
     ///
     /// The trigger probably kills the process, for example by memory use. Inspect it before a redo.

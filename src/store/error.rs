@@ -60,7 +60,7 @@ pub enum StoreError {
     Conflict {
         /// The ID of the breadcrumb that changed.
         id: BreadcrumbId,
-        /// The breadcrumb version that the update names.
+        /// The breadcrumb version from which the caller made the update.
         expected: u64,
         /// The current version of the breadcrumb.
         found: u64,
@@ -225,7 +225,7 @@ pub enum StoreError {
         "cannot suspend the run: the wake condition has neither a selector nor a time; add a selector or a time"
     )]
     EmptyWake,
-    /// The selector of a query or of a suspended run cannot be evaluated.
+    /// The selector of a query or of a suspended run is invalid, so the store cannot evaluate it.
     ///
     /// [`Selector::check`](crate::Selector::check) finds the mistake before a query, for example an
     /// invalid JSONPath.
@@ -236,8 +236,8 @@ pub enum StoreError {
     /// from [`PartialSearch::next`].
     #[error(transparent)]
     Partial(Box<PartialSearch>),
-    /// The store read the maximum number of breadcrumbs, and the search is not complete. Select a schema or a tag that fewer
-    /// breadcrumbs have.
+    /// The store stopped an incomplete search, because it had read the maximum number of breadcrumbs. Select a schema or a tag
+    /// that fewer breadcrumbs have.
     #[error(
         "{store} read {looked_at} breadcrumbs without completing the search; select a schema or a tag that fewer breadcrumbs have"
     )]

@@ -90,8 +90,8 @@ impl StoreId {
         Self::new(database, Arc::clone(&self.tenant))
     }
 
-    /// Returns `true` if this is the store identity `data`, or the identity of a wrapper of that store. A wrapper adds the runs of
-    /// another store, or injects faults.
+    /// Returns `true` if this identity equals `data`, or belongs to a wrapper of the store with the identity `data`. A wrapper
+    /// adds the runs of another store, or injects faults.
     #[cfg(feature = "testing")]
     pub(crate) fn is_of(&self, data: &Self) -> bool {
         let addition = self.database.strip_prefix(&*data.database);

@@ -80,8 +80,8 @@ use std::sync::Arc;
 ///   `updated_at` after it.
 #[async_trait]
 pub trait RunLedger: Send + Sync {
-    /// Adds a row to the ledger for each of these runs. Workers claim runs from these rows. An existing row stays as it is and
-    /// retains its ordering key.
+    /// Adds a row to the ledger for each of these runs that has none. Workers claim runs from these rows. An existing row stays
+    /// as it is and retains its ordering key.
     ///
     /// One exception: an event can be delivered before the store has the announced version, so that its run is skipped or fails.
     /// Such a row is made ready again in a new epoch, behind all other rows.
@@ -135,8 +135,8 @@ pub trait RunLedger: Send + Sync {
     /// If the future is dropped, the run may have been claimed. It can be claimed again when this lease expires.
     async fn claim(&self, run: &RunRef, instead_of: Option<Lease>) -> Result<Claim, StoreError>;
 
-    /// Claims up to `n` due runs. Executors take turns, and the runs of one executor start with the oldest. The result has this
-    /// order. Omits [paused](Self::pause_executor) executors.
+    /// Claims up to `n` due runs of the executors that `of` names. Executors take turns, and the runs of one executor start with
+    /// the oldest. The result has this order. Omits [paused](Self::pause_executor) executors.
     ///
     /// `of` limits the number of runs of each executor. Only executors that `of` names are claimed.
     ///
@@ -388,7 +388,7 @@ pub trait RunLedger: Send + Sync {
         versions: &[(Arc<str>, Arc<str>)],
     ) -> Result<usize, StoreError>;
 
-    /// Stores the record of a worker with the current time, and replaces the record with the same ID.
+    /// Stores the record of a worker (its name and executors) with the current time, and replaces the worker's earlier record.
     ///
     /// Deletes records older than [24 h](Worker::KEPT), and the oldest records beyond [1,000](Worker::MOST). If the store's clock
     /// may have just jumped ahead, the ledger must not delete records by their age: the live workers need time to store theirs
@@ -401,7 +401,7 @@ pub trait RunLedger: Send + Sync {
     /// Returns an error only if the store fails, for example [`StoreError::Unavailable`].
     async fn record_worker(&self, worker: &WorkerRecord) -> Result<(), StoreError>;
 
-    /// Lists the workers of this tenant, the most recently stored record first.
+    /// Lists the workers of this tenant, first the worker that stored its record most recently.
     ///
     /// [`Worker::is_live`] is `false` for a worker that has stopped or is lost.
     ///

@@ -23,7 +23,7 @@ pub struct Lineage {
     /// The ID of the breadcrumb that started the chain of runs. No run wrote this breadcrumb. All breadcrumbs of the chain have
     /// the same correlation ID.
     pub correlation_id: Arc<str>,
-    /// The number of runs between the breadcrumb that started the chain and this version.
+    /// The number of runs in the chain from its first breadcrumb to this version, including the run that wrote the version.
     pub hops: u32,
 }
 
@@ -79,7 +79,8 @@ pub enum WrittenBy {
 }
 
 impl WrittenBy {
-    /// Returns the writer of version `requested` of a breadcrumb. `current` has the current version and the executor that wrote it.
+    /// Returns the writer of breadcrumb version `requested`, or [`Unknown`](Self::Unknown) if another version is current.
+    /// `current` has the current version and the executor that wrote it.
     pub(in crate::store) fn of(requested: u64, current: Option<(u64, Option<Arc<str>>)>) -> Self {
         match current {
             Some((version, _)) if version != requested => Self::Unknown,

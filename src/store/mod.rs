@@ -455,7 +455,8 @@ pub struct Capabilities {
     pub tombstones: bool,
     /// If `true`, [`BreadcrumbStore::vector_search`] is supported.
     pub vector_search: bool,
-    /// If `true`, the writer chooses `created_by` and `updated_by`. If `false`, the server sets them.
+    /// If `true`, the program that writes a breadcrumb chooses the authors in the fields `created_by` and `updated_by`. If
+    /// `false`, the server sets them.
     pub chosen_author: bool,
     /// If `true`, the ledger records which run wrote each breadcrumb version. The hop count and the executor's own breadcrumbs
     /// are then known without reading payloads. If `false`, the ledger also does not record the breadcrumbs of each run:
@@ -481,9 +482,10 @@ pub struct Capabilities {
     pub embeds_hinted: bool,
     /// If `true`, the name of a tenant can be any string. If `false`, the name of a tenant is a UUID.
     pub named_tenants: bool,
-    /// If `true`, the store itself recognises the response that an earlier attempt of a run wrote. The store needs no ledger for
-    /// this. A commit for a run then carries its [end](Commit::end), whose lease the store cannot check and which the store does
-    /// not record. The breadcrumbs of a response have the tags `ux:run:<run key>` and `ux:slot:<index>/<number of breadcrumbs>`.
+    /// If `true`, the store itself recognises the response that an earlier attempt of a run wrote, so that a later attempt does
+    /// not write it again. The store needs no ledger for this. A commit for a run then carries its [end](Commit::end), whose
+    /// lease the store cannot check and which the store does not record. The breadcrumbs of a response have the tags
+    /// `ux:run:<run key>` and `ux:slot:<index>/<number of breadcrumbs>`.
     pub run_keys: bool,
     /// If `true`, [`search`](BreadcrumbStore::search) reads each page of a long query result about as fast as the first page. The
     /// runtime then catches up oldest first, so that runs are enqueued in the order of their triggers. If `false`, the runtime
@@ -626,7 +628,8 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether the store itself recognises the response that an earlier attempt of a run wrote.
+    /// Sets whether the store itself recognises the response that an earlier attempt of a run wrote, so that a later attempt does
+    /// not write it again.
     ///
     /// Defaults to `false`. It is for stores without a ledger.
     #[must_use]

@@ -38,7 +38,7 @@ pub enum Operation {
     Transfer,
     /// Making transferred runs due, [`RunLedger::accept_transfers`](super::RunLedger::accept_transfers).
     AcceptTransfers,
-    /// Storing the record of a worker, [`RunLedger::record_worker`](super::RunLedger::record_worker).
+    /// Storing the record with a worker's name and executors, [`RunLedger::record_worker`](super::RunLedger::record_worker).
     RecordWorker,
     /// Listing the workers, [`RunLedger::workers`](super::RunLedger::workers).
     Workers,
