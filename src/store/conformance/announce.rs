@@ -2,7 +2,7 @@ use crate::model::Event;
 use crate::source::conformance::Change;
 use crate::store::{BreadcrumbStore, StoreError, Write};
 
-/// Commits changes to a store, and returns the event that its event source must deliver for each change.
+/// Commits changes to a store, and returns the events that the event source of the store must deliver, one for each change.
 ///
 /// Call it in a [`SourceUnderTest`](crate::source::conformance::SourceUnderTest) of the suite for event sources, if the events
 /// come from a store.

@@ -217,7 +217,7 @@ pub async fn cancel_safe<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Polls a future at most `polls` times, then drops it.
+/// Polls a future at most `polls` times and then drops it, to test that an operation is cancel safe.
 async fn poll_times<F: Future>(future: F, polls: usize) {
     let mut future = std::pin::pin!(future);
     for _ in 0..polls {

@@ -232,7 +232,7 @@ pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A cancelled run can be redone in a new epoch. The run's old lease does not belong to the new epoch.
+/// A cancelled run can be redone. The redo starts a new epoch, in which the lease from before the cancellation is invalid.
 ///
 /// [`redo`](crate::store::RunLedger::redo) treats the run like any failed run.
 ///

@@ -85,7 +85,8 @@ pub async fn runs_with_different_names_are_different_runs<S: StoreUnderTest>(
     )
 }
 
-/// A run that failed before the store had its trigger version is ready again when it is enqueued after the store has the version.
+/// A run that failed while its trigger version was missing from the store is ready again when it is enqueued after the store has
+/// the version.
 ///
 /// Events can overtake a replica, so [`enqueue`](crate::store::RunLedger::enqueue) makes such a row
 /// ready again.

@@ -62,7 +62,7 @@ pub async fn a_claim_of_a_done_run_returns_its_breadcrumbs<S: StoreUnderTest>(
     )
 }
 
-/// A claim of a skipped run returns the state of the run, and the row of the run has the reason.
+/// A claim of a skipped run returns that the run was skipped, and the ledger row of the run contains the reason.
 ///
 /// The field is [`Run::reason`](crate::store::Run::reason), from
 /// [`RunEnd::Skipped`](crate::store::RunEnd::Skipped).

@@ -312,8 +312,8 @@ pub async fn leases_use_the_clock_of_the_store<S: StoreUnderTest>(
     expect(apart < HOUR / 60, "leases and breadcrumbs have one clock")
 }
 
-/// **Before and after a suspension.** Of all breadcrumbs, only the ones that are committed after a run's suspension have a
-/// later time than the suspension. A breadcrumb in the same commit as the suspension counts as earlier.
+/// **Before and after a suspension.** Breadcrumbs that are committed after the suspension of a run have a later time than the
+/// suspension, and other breadcrumbs do not. A breadcrumb in the same commit as the suspension counts as earlier.
 ///
 /// A runtime compares the times to find the answers that a suspended run waits for.
 ///

@@ -289,7 +289,7 @@ pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<
     )
 }
 
-/// Claims an executor's run for a trigger, and returns the only breadcrumb that the run writes.
+/// Claims an executor's run for a trigger, ends the run with one write, and returns the written breadcrumb.
 async fn write_in_run(
     store: &impl BreadcrumbStore,
     ledger: &dyn RunLedger,

@@ -1,4 +1,4 @@
-//! Table of the store capabilities, and of the conformance promises that need them.
+//! Store capabilities, and the conformance promises that are not checked, or checked only in part, for a store without them.
 
 /// One store capability, with the conformance promises that need it. For a store without the capability, the suite skips
 /// `promises`, and checks `in_part` only in part.

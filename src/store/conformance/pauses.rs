@@ -227,8 +227,8 @@ pub async fn a_suspended_run_of_a_paused_executor_waits<S: StoreUnderTest>(
     same(state.with, Some(woken.trigger_id), "the awaited breadcrumb")
 }
 
-/// A later version of a trigger supersedes the running run of a paused executor. Its own run does not start before the end of the
-/// pause.
+/// A later version of a trigger ends the running run of the older version as superseded, even if the executor is paused. The run
+/// of the later version does not start before the end of the pause.
 ///
 /// The argument `instead_of` of [`claim`](crate::store::RunLedger::claim) still ends the older run.
 ///

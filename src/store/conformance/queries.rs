@@ -143,7 +143,7 @@ pub async fn any_tags_return_each_breadcrumb_once<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A query requires its scope tags in addition to the tags of the selector.
+/// A query returns only breadcrumbs that have all scope tags of the query, and the tags that the query's selector requests.
 ///
 /// [`Query::scope_tags`](crate::store::Query::scope_tags) apply in addition to the tags of the
 /// selector.

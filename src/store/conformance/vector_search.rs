@@ -104,8 +104,8 @@ pub async fn the_most_similar_breadcrumbs_come_first<S: StoreUnderTest>(
     same(search(&store, &one).await?, [], "the result with limit 0")
 }
 
-/// A vector search returns only breadcrumbs that match the query's selector, scope tags, exclusions and bounds in the update
-/// order, even if others are more similar.
+/// A vector search applies each condition of its query (selector, scope tags, excluded breadcrumb, `before` and `after`), even if
+/// other breadcrumbs are more similar.
 ///
 /// A vector index that filters afterwards can return too few results, so search again without it.
 ///
