@@ -98,7 +98,7 @@ pub(in crate::store) const fn kind_of(kind: i64) -> Option<EventKind> {
     }
 }
 
-/// Returns the description of a store's event source, with the consumer's name if it has one.
+/// Returns the name of a store's event source for log lines, with the name of the event consumer if there is one.
 pub(in crate::store) fn description(store: &str, consumer: Option<&str>) -> String {
     match consumer {
         Some(consumer) => format!("{store}, consumer {consumer:?}"),

@@ -14,8 +14,8 @@ pub(in crate::store) struct JumpDetector(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     last: Option<Reading>,
-    /// Monotonic time of the first reading of the wall clock after the last jump of the wall clock. `None` before the first
-    /// reading.
+    /// Monotonic time since which the wall clock has not jumped: the time of the first reading after the last jump, or of the
+    /// first reading at all. `None` before the first reading.
     steady_since: Option<Instant>,
     /// Time that a test has added to the wall clock. The monotonic clock is moved by the same time, so that the addition is not logged as a
     /// clock jump.
@@ -24,7 +24,7 @@ struct State {
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// Wall time of the reading in microseconds since 1970.
+    /// Time that the wall clock showed, in microseconds since 1970.
     wall: i64,
     at: Instant,
 }

@@ -59,8 +59,8 @@ impl StoreClock {
 #[cfg(feature = "sqlite")]
 const TOLERATED_LAG: i64 = 1_000;
 
-/// Maximum lead of the store's clock over a wall clock that was set back, in microseconds (7 days). A wall clock that was years ahead for
-/// a moment must not stop all delays for years.
+/// Maximum time by which the store's clock stays ahead of a wall clock that was set back, in microseconds (7 days). A wall clock
+/// that was years ahead for a moment must not stop all delays for years.
 #[cfg(feature = "sqlite")]
 const GREATEST_LEAD: i64 = 7 * 24 * 60 * 60 * 1_000_000;
 
@@ -86,10 +86,11 @@ pub(in crate::store) fn store_time(wall: i64, latest: i64) -> i64 {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(in crate::store) struct Tenant {
     pub(in crate::store) id: i64,
-    /// Time of the tenant's last commit of a breadcrumb, in microseconds. At least the time at which a row became due at once, less one
-    /// microsecond.
+    /// Time of the tenant's last commit that wrote a breadcrumb, in microseconds since 1970. At least the time at which a row
+    /// became due at once, less one microsecond.
     pub(in crate::store) latest: i64,
-    /// Last sequence number of the tenant's run ledger. A run takes a number when it is added, accepted, repeated or ended.
+    /// Highest sequence number that the tenant's ledger has given to a run. A run takes a number when it is added, accepted,
+    /// repeated or ended.
     pub(in crate::store) sequence: i64,
     /// Position of the tenant's newest event.
     pub(in crate::store) position: i64,
@@ -99,7 +100,7 @@ pub(in crate::store) struct Tenant {
     pub(in crate::store) tombstones: i64,
     pub(in crate::store) open_runs: i64,
     pub(in crate::store) finished_runs: i64,
-    /// Number of the tenant's request keys, which make requests for runs idempotent.
+    /// Number of stored idempotency keys of the tenant's requests to the run ledger.
     pub(in crate::store) requests: i64,
 }
 
