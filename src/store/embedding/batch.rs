@@ -10,7 +10,8 @@ const PROBE_TEXT: &str = "a plain text";
 /// Result of embedding a batch of strings. Incomplete if `failed` is `Some`.
 #[derive(Debug, Default)]
 pub(super) struct BatchResult {
-    /// Normalized vectors in the order of the strings. `None` for a zero vector and for a string that the embedder rejects.
+    /// Unit vector of each string, in the order of the strings. `None` for a zero vector and for a string that the embedder
+    /// rejects.
     pub(super) directions: Vec<Option<Vec<f32>>>,
     /// Number of strings that the embedder rejects.
     pub(super) refused: usize,
@@ -55,7 +56,7 @@ impl EmbeddingConfig {
         result
     }
 
-    /// Embeds one string of a breadcrumb again, and rejects the string if the second attempt fails too.
+    /// Embeds the text of one breadcrumb again, and rejects the text if the second attempt fails too.
     ///
     /// # Errors
     /// Fails if the cause is the embedder and not the string.

@@ -36,8 +36,8 @@ pub struct LocalEmbedder {
 }
 
 impl LocalEmbedder {
-    /// Reads a static embedding model from a directory. The model name is the directory name and a digest of the files, so that changed
-    /// files count as another model.
+    /// Creates an embedder from the files of a static embedding model in a directory. The model name is the directory name and a
+    /// digest of the files, so that changed files count as another model.
     ///
     /// Load the model once at the start of the process. The call needs a tokio runtime, because the
     /// files are read on a thread of its blocking pool.

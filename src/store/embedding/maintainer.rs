@@ -283,7 +283,7 @@ fn of_version(breadcrumb: &Breadcrumb, vector: Option<Vec<f32>>) -> BreadcrumbVe
     }
 }
 
-/// Returns the IDs of the breadcrumbs that a commit deletes.
+/// Returns the IDs of the breadcrumbs that a commit deletes, and that therefore need no vectors.
 pub(in crate::store) fn deleted(writes: &[Write]) -> BTreeSet<BreadcrumbId> {
     let deleted = writes.iter().filter_map(|write| match write {
         Write::Delete { id, .. } => Some(*id),

@@ -40,7 +40,7 @@ impl<'q> Nearest<'q> {
                     .is_some_and(|Reverse(last)| score >= last.score))
     }
 
-    /// Returns `true` if the vector search has found its maximum number of results.
+    /// Returns `true` if the result of the vector search already has the maximum number of breadcrumbs that the query permits.
     #[cfg(feature = "postgres")]
     pub(in crate::store) fn is_full(&self) -> bool {
         self.found.len() >= self.query.query.limit
