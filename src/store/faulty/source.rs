@@ -47,8 +47,7 @@ impl<E: EventSource> EventSource for Faulty<E> {
 struct Subscription {
     inner: Deliveries,
     plan: Plan,
-    /// Delivery that the inner event source returned, but that an injected error withheld from the caller. The next call returns
-    /// this delivery.
+    /// Delivery of the inner event source that an injected error withheld from the caller, and that the next call returns.
     undelivered: Option<Delivery>,
 }
 
