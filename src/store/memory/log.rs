@@ -115,7 +115,7 @@ impl Log {
         self.last - self.events.len() as u64 + 1
     }
 
-    /// Returns the time of the event at a position of the event log, or the earliest time for the position before the first
+    /// Returns the time of the event at a position of the event log, or 1970-01-01 for position 0, which precedes the first
     /// event.
     fn time_of(&self, position: u64) -> Option<Timestamp> {
         match position {

@@ -216,8 +216,8 @@ impl MemoryStore {
         Self::with(limits, None)
     }
 
-    /// Creates an empty store in memory with these limits and with vector search. The vectors are in memory too, with four bytes
-    /// for each dimension.
+    /// Creates an empty store in memory with these limits, and with vector search by the embedder in `config`. The vectors are in
+    /// memory too, with four bytes for each dimension.
     ///
     /// The [`embedding`](super::embedding) module has an example.
     #[must_use]

@@ -39,7 +39,8 @@ impl Requests {
         self.checks.insert((time, self.last), id);
     }
 
-    /// Checks up to `most` old idempotency keys, and deletes each key whose run the ledger does not have.
+    /// Checks up to `most` old idempotency keys of requests, and deletes each key whose request triggered a run that the ledger
+    /// does not have.
     fn sweep(&mut self, has_run: impl Fn(&RunRef) -> bool, now: Timestamp, most: usize) {
         let until = ValidRequest::from_validated_text(now);
         for _ in 0..most {

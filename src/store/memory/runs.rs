@@ -68,7 +68,7 @@ impl Runs {
         self.rows.get(run).map(|row| RunRow::clone(row))
     }
 
-    /// Returns the next sequence number of the ledger.
+    /// Returns the sequence number that the ledger assigns next, for example to a run that is added or ended.
     pub(super) fn next(&self) -> u64 {
         self.sequence + 1
     }

@@ -28,7 +28,7 @@ struct StagedCommit<'s> {
     breadcrumb_bytes: usize,
 }
 
-/// Returns the number of bytes by which `after` exceeds `before`.
+/// Returns the change of a size from `before` to `after` in bytes, negative for a smaller size.
 pub(super) fn difference(after: usize, before: usize) -> isize {
     let amount = isize::try_from(after.abs_diff(before)).unwrap_or(isize::MAX);
     if after < before { -amount } else { amount }

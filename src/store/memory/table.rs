@@ -61,8 +61,8 @@ impl Table {
         self.tombstones.get(&id).map(|entry| &entry.breadcrumb)
     }
 
-    /// Returns the run that wrote a breadcrumb version if the version is the current one or the tombstone, and `None` otherwise.
-    /// Returns `Some(None)` for a write from outside of runs.
+    /// Returns the run that wrote a breadcrumb version. Returns `Some(None)` for a write from outside of runs, and `None` if the
+    /// version is neither the current one nor the tombstone.
     pub(super) fn writer(&self, id: BreadcrumbId, version: u64) -> Option<Option<&Writer>> {
         let entry = self.entries.get(&id).or_else(|| self.tombstones.get(&id))?;
         (entry.breadcrumb.version == version).then_some(entry.writer.as_ref())
@@ -207,8 +207,8 @@ impl Table {
         }
     }
 
-    /// Compares the vectors of a query's candidate breadcrumbs with the vector `to`, if the candidates are few. Returns all
-    /// vectors if there are too many candidates to compare under the lock. The caller must then compare the returned vectors.
+    /// Compares the vectors of the breadcrumbs that a query selects with the vector `to`. If there are too many to compare under
+    /// the lock, returns the vectors of all breadcrumbs instead, which the caller must then compare.
     pub(super) fn compare_few(
         &self,
         nearest: &mut Nearest<'_>,

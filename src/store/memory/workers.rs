@@ -1,4 +1,4 @@
-//! Records of the workers of one tenant, for other workers to read.
+//! Records of one tenant's workers, with the names and executors of the workers, for other workers to read.
 
 use crate::model::Timestamp;
 use crate::store::{Worker, WorkerRecord};
@@ -39,7 +39,7 @@ impl Workers {
         }
     }
 
-    /// Returns all workers of the tenant, the most recently stored record first.
+    /// Returns all workers of the tenant, first the worker that stored its record most recently.
     pub(super) fn all(&self, now: Timestamp) -> Vec<Worker> {
         let view = |entry: &RecordedWorker| {
             Worker::new(entry.record.clone(), entry.started_at, entry.seen_at, now)
