@@ -12,8 +12,8 @@ use crate::store::durable::tenant::{StoreClock, Tenant};
 use sqlx::{PgConnection, Row as _};
 use std::collections::BTreeSet;
 
-/// The server's answer to the first message of a PostgreSQL transaction: the tenant's row, the clock and the rows that the jobs (store
-/// operations) need.
+/// The PostgreSQL server's answer to the first protocol message of a transaction: the tenant's row, the clock and the rows that
+/// the jobs (store operations) need.
 pub(super) struct BeginResponse {
     /// The tenant's row (counters and event positions) at the start of the transaction. Other transactions can change it until
     /// [`lock_tenant_row`] locks it.
@@ -24,8 +24,8 @@ pub(super) struct BeginResponse {
     pub(super) xid: String,
     /// If `true`, at least one breadcrumb of the tenant has expired.
     pub(super) has_expired: bool,
-    /// Identifier of the period since the PostgreSQL server's last crash, from the table `ux_alive`. The server knows the outcome of
-    /// transactions of this period by their IDs. `None` after a crash, or before the first commit.
+    /// Identifier in the table `ux_alive`, which changes with each crash of the PostgreSQL server. As long as it is unchanged,
+    /// the server knows the outcome of a transaction by the transaction's ID. `None` after a crash, or before the first commit.
     pub(super) uptime_id: Option<String>,
     pub(super) facts: ReadFacts,
 }
@@ -93,7 +93,8 @@ pub(super) async fn begin(
 /// Returns the SQL statement that locks ordering keys of runs until the transaction ends. The keys are locked in sorted order, which
 /// prevents deadlocks. The server's lock table is limited, so one lock on all keys of the tenant replaces more than 256 single locks.
 pub(super) fn lock_ordering_keys(tenant: i64, ordering_keys: &BTreeSet<OrderingKey>) -> String {
-    /// Maximum number of ordering keys of runs that a transaction locks individually.
+    /// Maximum number of ordering keys that a transaction locks one by one; for more keys, one lock covers all ordering keys of
+    /// the tenant.
     const MOST: usize = 256;
     if ordering_keys.len() > MOST {
         return format!("EXECUTE ux_all_lines ({tenant})");
@@ -106,14 +107,14 @@ pub(super) fn lock_ordering_keys(tenant: i64, ordering_keys: &BTreeSet<OrderingK
     format!("EXECUTE ux_lines ({tenant}, {names})")
 }
 
-/// Numbers of breadcrumbs, open runs and request keys that a transaction adds, each with the tenant's limit.
+/// Numbers of breadcrumbs, open runs and idempotency keys that a transaction adds, each with the tenant's limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LimitedAdditions {
     /// Number of breadcrumbs that the transaction adds, and the tenant's maximum number of breadcrumbs.
     pub(super) breadcrumbs: (i64, i64),
     /// Number of open runs that the transaction adds, and the tenant's maximum number of open runs.
     pub(super) runs: (i64, i64),
-    /// Number of request keys that the transaction adds, and the tenant's maximum number of request keys.
+    /// Number of idempotency keys of ledger requests that the transaction adds, and the tenant's maximum number of these keys.
     pub(super) requests: (i64, i64),
 }
 

@@ -162,8 +162,9 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets the maximum wait of a store operation for a PostgreSQL connection, or for a lock of another transaction. Defaults to 10 s. Then
-    /// the operation fails with [`StoreError::Unavailable`](crate::store::StoreError::Unavailable).
+    /// Sets the maximum time for which a store operation waits for a PostgreSQL connection, or for a lock that another
+    /// transaction holds. Defaults to 10 s. Then the operation fails with
+    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable).
     ///
     /// The server also ends a session that is idle within a transaction for this time. If the server does not answer a statement
     /// within twice this time, the operation fails, and the store closes its idle connections, because they may be lost too.

@@ -20,7 +20,7 @@ pub(super) struct Changes {
     /// position.
     pub(super) events: Vec<Event>,
     pub(super) runs: HashMap<RunIdentity, StoredRun>,
-    /// Request keys that the transaction adds, each with the trigger that its request created.
+    /// New idempotency keys of ledger requests that the transaction adds, each with the trigger that its request created.
     pub(super) requests: BTreeMap<RequestKey, RecordedKey>,
     /// Ordering keys with runs that the transaction's jobs (store operations) added or changed. Each of these runs is still in the order of
     /// its ordering key.
@@ -28,7 +28,7 @@ pub(super) struct Changes {
     /// Ordering keys whose first run may have ended, or may have left its position in the order. The next run of such a key may be
     /// the first now.
     pub(super) vacated_keys: BTreeSet<OrderingKey>,
-    /// If `true`, the tenant's row must record the time of this transaction, because the transaction made a run due immediately.
+    /// If `true`, the transaction made a run due at once, so it must record its time in the tenant's row.
     pub(super) records_time: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Position of a PostgreSQL transaction in the tenant's commit order, assigned by the last message of the transaction.
+//! Position of a PostgreSQL transaction in the tenant's commit order, assigned by the transaction's last protocol message to the
+//! server.
 
 use super::statement::Statement;
 use super::tenant;
@@ -13,8 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct TransactionId {
     pub(super) xid: String,
-    /// Identifier of the period since the PostgreSQL server's last crash, from the table `ux_alive`. The identifier changes with
-    /// each crash of the server.
+    /// Identifier in the table `ux_alive`, which changes with each crash of the PostgreSQL server.
     pub(super) uptime_id: String,
 }
 
@@ -69,19 +69,20 @@ impl CommitPosition {
     }
 }
 
-/// Parts of the last message of a PostgreSQL transaction, which writes and commits.
+/// Parts of the last protocol message of a PostgreSQL transaction, which writes the changes and commits.
 pub(super) struct FinalMessage {
     /// SQL statement that locks the tenant's row. `None` if nothing changes the row.
     pub(super) lock_tenant: Option<String>,
     pub(super) write: Statement,
     /// SQL statement that marks the first run of each changed ordering key as claimable, in the column `head`.
     pub(super) promote: Option<String>,
-    /// Breadcrumb version of one of the transaction's events, by which the store finds the commit if the server's answer is lost.
+    /// One breadcrumb version that the transaction writes, by which the store finds the commit if the server's answer is lost.
     pub(super) commit_marker: Option<CommitMarker>,
     pub(super) events: Vec<Event>,
 }
 
-/// New breadcrumb version by which the store finds a commit and its position if the server's answer is lost.
+/// Breadcrumb version of a transaction; if the server's answer is lost, the stored version shows that the transaction was
+/// committed, and at which position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommitMarker {
     pub(super) breadcrumb: BreadcrumbId,
@@ -90,7 +91,7 @@ pub(super) struct CommitMarker {
     pub(super) time: i64,
 }
 
-/// State of a PostgreSQL transaction whose jobs have run, before its last message writes and commits.
+/// State of a PostgreSQL transaction whose jobs (store operations) have run, before its last protocol message writes and commits.
 pub(super) struct ReadyToCommit {
     /// ID of the tenant of the transaction.
     pub(super) tenant: i64,
@@ -99,6 +100,6 @@ pub(super) struct ReadyToCommit {
     pub(super) commit_positions: Vec<(CommitPosition, Vec<Event>)>,
     /// Changes of the transaction that are not written yet.
     pub(super) last: Option<FinalMessage>,
-    /// If `true`, the tenant has request keys that are old enough to be checked for deletion.
+    /// If `true`, the tenant has idempotency keys of ledger requests that are old enough to be checked for deletion.
     pub(super) has_old_keys: bool,
 }

@@ -75,7 +75,7 @@ pub(super) struct CommittedTransaction {
     pub(super) events: Vec<(u64, Vec<Event>)>,
     /// Runs that were claimed after the commit. `None` if the answer of the claim was lost.
     pub(super) leased: Option<Vec<Leased>>,
-    /// If `true`, the tenant has request keys that are old enough to be checked for deletion.
+    /// If `true`, the tenant has idempotency keys of ledger requests that are old enough to be checked for deletion.
     pub(super) has_old_keys: bool,
 }
 
