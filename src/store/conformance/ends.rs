@@ -280,7 +280,7 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
     same(cause().await?, None, "the cause of a run that is redone")
 }
 
-/// A commit that ends a run with a lost lease writes no dead letter.
+/// A commit that ends a run under a lost lease fails, and writes no dead letter.
 ///
 /// The commit fails with [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).
 ///
