@@ -27,8 +27,8 @@ const PASS_INTERVAL: Duration = Duration::from_secs(60);
 /// Store handle of one tenant, with methods that read and save the vectors of breadcrumbs.
 #[async_trait]
 pub(in crate::store) trait VectorStore: BreadcrumbStore + Clone {
-    /// Returns a function that creates another handle on the store. The function returns `None` after the store was closed, and
-    /// does not keep the store open.
+    /// Returns a function that creates another handle on the store, for work in the background. The function returns `None` after
+    /// the store was closed, and does not keep the store open.
     fn reopen(&self) -> impl Fn() -> Option<Self> + Send + Sync + 'static;
 
     /// Returns the oldest breadcrumbs whose current version has no vector, at most `most`. All of them were written after `after`.
@@ -51,7 +51,7 @@ pub(in crate::store) struct UnembeddedPage {
     pub(in crate::store) more: bool,
 }
 
-/// The vector of one breadcrumb version, with length one. `None` if the breadcrumb has no text to embed, or the embedder rejects the
+/// Unit vector of the text of one breadcrumb version. `None` if the breadcrumb has no text to embed, or the embedder rejects the
 /// text.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct BreadcrumbVector {

@@ -21,7 +21,7 @@ pub(super) fn normalize(mut vector: Vec<f32>) -> Option<Vec<f32>> {
 /// Returns the cosine similarity of two unit vectors, from -1 to 1. All stores use this order of summation, so that their scores are
 /// identical.
 pub(in crate::store) fn similarity(a: &[f32], b: &[f32]) -> f64 {
-    /// Number of independent sums in the similarity of two vectors, so that the compiler can use SIMD instructions.
+    /// Number of independent partial sums in the calculation of a similarity, so that the compiler can use SIMD instructions.
     const LANES: usize = 16;
     let (parts, rest) = a.as_chunks::<LANES>();
     let (others, other_rest) = b.as_chunks::<LANES>();
