@@ -7,7 +7,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Positions {
     saved: HashMap<Arc<str>, PositionEntry>,
-    /// Total number of times that workers have saved the event position of an executor.
+    /// Number of event positions that were ever saved for this tenant's executors, including replaced ones; the last serial
+    /// number.
     saves: u64,
 }
 

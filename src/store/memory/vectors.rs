@@ -67,7 +67,8 @@ impl VectorTable {
         }
     }
 
-    /// Removes a breadcrumb and its vector. The last vector moves to the free position.
+    /// Removes a breadcrumb and its vector from the search, but not the stored breadcrumb. The last vector moves to the free
+    /// position.
     pub(super) fn remove(&mut self, breadcrumb: &Breadcrumb) {
         self.missing.remove(&breadcrumb.order_key());
         let Some((at, index)) = self.positions.remove(&breadcrumb.id) else {
