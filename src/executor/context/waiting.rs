@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl ExecutionContext {
-    /// Waits for the first breadcrumb that matches a selector and is announced after this call.
+    /// Waits for the first breadcrumb that matches a selector and of which the runtime receives an event after this call.
     ///
     /// The wait and its timeout start at the call, not at the first poll. To miss no answer, call this method, then write the
     /// request, then await the returned future.
