@@ -598,8 +598,8 @@ impl Runtime {
             .collect()
     }
 
-    /// Waits for the first breadcrumb that matches a selector and is announced after this call. To miss no answer, call this
-    /// method, then write the request, then await the future.
+    /// Waits for the first breadcrumb that matches a selector and of which the runtime receives an event after this call. To miss
+    /// no answer, call this method, then write the request, then await the future.
     ///
     /// The breadcrumb is read from the store of the first executor, and the stored version must match. If the source
     /// [shares](EventSource::is_shared) its events among workers, the store is also searched, at least once each
