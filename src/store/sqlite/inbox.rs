@@ -10,20 +10,20 @@ use crate::store::durable::inbox::{ENOUGH_BYTES, InboxImport, InboxRow, Refusal}
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-/// SQL query for a tenant's rows of the table `ux_inbox` that the store has not rejected, oldest first.
+/// SQL query for the oldest rows that other programs have inserted for a tenant in the table `ux_inbox`, without rejected rows.
 pub(super) const OLDEST: &str = "
     SELECT serial, id, breadcrumb FROM ux_inbox WHERE tenant = ?1 AND refused IS NULL ORDER BY serial LIMIT ?2";
 
 pub(super) const HAS_ROWS: &str =
     "SELECT 1 FROM ux_inbox WHERE tenant = ?1 AND refused IS NULL LIMIT 1";
 
-/// Returns `true` if a tenant has rows in the table `ux_inbox` that the store has not rejected.
+/// Returns `true` if other programs have inserted rows for a tenant in the table `ux_inbox` that the store has not rejected.
 pub(super) fn has_rows(connection: &Connection, tenant: &str) -> rusqlite::Result<bool> {
     connection.prepare_cached(HAS_ROWS)?.exists([tenant])
 }
 
-/// Creates breadcrumbs from at most `most` rows of the table `ux_inbox`, oldest row first, and deletes these rows. A rejected row stays
-/// and gets the reason.
+/// Creates breadcrumbs from the oldest rows, at most `most`, that other programs inserted in the table `ux_inbox`, and deletes
+/// these rows. A rejected row stays and gets the reason.
 pub(super) fn import_inbox(
     transaction: &mut TenantTransaction<'_>,
     most: usize,
@@ -46,7 +46,8 @@ pub(super) fn import_inbox(
     Ok(import)
 }
 
-/// Reads the tenant's oldest rows of the table `ux_inbox` that the store has not rejected, up to a total size in bytes.
+/// Reads the oldest rows that other programs inserted for the tenant in the table `ux_inbox`, without rejected rows, up to a
+/// total size in bytes.
 fn oldest_rows(
     transaction: &TenantTransaction<'_>,
     most: usize,

@@ -1,4 +1,4 @@
-//! Reads of the run ledger in SQLite: by filter and by page.
+//! Queries of the run ledger in SQLite: all runs that a filter selects, or one page of the runs of a query.
 
 use super::error::Fault;
 use super::row::{self, StoredRun, select};
@@ -8,7 +8,7 @@ use crate::store::{Run, RunFilter, RunQuery, RunState};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-/// Returns the runs that a filter selects, ordered by due time, then by sequence.
+/// Returns the runs that a filter selects, ordered by due time, then by sequence number (order in the ledger).
 pub(super) fn list(
     connection: &Connection,
     tenant: i64,

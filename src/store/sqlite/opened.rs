@@ -94,8 +94,8 @@ impl OpenedStore {
     }
 }
 
-/// Deletes all stored vectors if `forget_vectors` was set. Records the embedder's model if the SQLite file names none, and fails
-/// if the file names another model.
+/// Deletes all stored vectors of breadcrumbs if the store was built with the option `forget_vectors`. Records the embedder's
+/// model if the SQLite file names none, and fails if the file names another model.
 async fn prepare_vectors(database: &Database, settings: &Settings) -> Result<(), SqliteError> {
     if settings.embeddings.is_none() && !settings.forgets_vectors {
         return Ok(());

@@ -30,7 +30,7 @@ pub(super) fn save(
     Ok(())
 }
 
-/// Returns the saved event position of each executor, in the order of `executors`.
+/// Returns the saved event position of each executor, or `None` for an executor without one, in the order of `executors`.
 pub(super) fn of(
     connection: &Connection,
     tenant: i64,

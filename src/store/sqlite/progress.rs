@@ -84,7 +84,8 @@ impl JobState {
         started.is_ok()
     }
 
-    /// Abandons the job (store operation) of a caller that no longer waits. Returns `true` if it had started.
+    /// Records that the caller of this job (store operation) no longer waits, so that the job does not run if it has not started.
+    /// Returns `true` if it had started.
     fn abandon(&self) -> bool {
         self.0.swap(STATE_ABANDONED, Ordering::SeqCst) == STATE_STARTED
     }

@@ -1,4 +1,5 @@
-//! Selection of the runs that can be claimed: the first run of each ordering key, and an executor's due and transferred runs.
+//! Selection of the claimable runs: the first run of each ordering key, an executor's due runs, and the runs that wait for a
+//! version of the executor.
 
 use super::column::{number, time};
 use super::tenant::TenantTransaction;
@@ -8,7 +9,7 @@ use crate::store::rules::FirstOfKey;
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
-/// Marks the first remaining run with the ordering key of `run` as claimable, in the column `head`.
+/// Makes the first unfinished run with the ordering key of `run` claimable, by setting its column `head` in the table `ux_runs`.
 pub(super) fn promote(transaction: &TenantTransaction<'_>, run: &RunRef) -> rusqlite::Result<()> {
     let Some(ordering_key) = run.order.as_deref() else {
         return Ok(());
@@ -72,8 +73,8 @@ pub(super) const TRANSFERRED: &str = "
     WHERE tenant = ?1 AND executor = ?2 AND reason = ?3 AND reason IS NOT NULL AND over IS NULL
     ORDER BY sequence LIMIT ?4";
 
-/// SQL query for an executor's due runs that wait for another version of the executor, and no longer block later runs with their
-/// ordering key.
+/// SQL query for an executor's due runs that wait for another version of it, and no longer delay later runs with their ordering
+/// key.
 pub(super) const OVERTAKEN: &str = concat!(
     "SELECT sequence, serial FROM ux_runs INDEXED BY ux_runs_transferred
      WHERE tenant = ?1 AND executor = ?2 AND reason <> ?3 AND reason IS NOT NULL AND over IS NULL AND due <= ?5
@@ -82,8 +83,8 @@ pub(super) const OVERTAKEN: &str = concat!(
     " LIMIT ?4"
 );
 
-/// Returns the sequence number (order in the ledger) and the serial number (row ID) of each transferred run that one executor
-/// version accepts.
+/// Returns the sequence number (order in the ledger) and the row ID of each run that waits for a version of its executor, and
+/// that `version` accepts.
 pub(super) fn transferred(
     transaction: &TenantTransaction<'_>,
     executor: &str,

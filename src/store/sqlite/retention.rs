@@ -24,8 +24,8 @@ pub(super) const RUNS: &str = "
     DELETE FROM ux_runs WHERE serial IN (SELECT serial FROM ux_runs
         WHERE tenant = ?1 AND over IS NOT NULL ORDER BY over LIMIT ?2)";
 
-/// Deletes the tenant's oldest events, tombstones and ended runs once their number exceeds its limit by more than a sixteenth, or
-/// by more than 256.
+/// Deletes a tenant's oldest events, tombstones or ended runs if their number exceeds the limit for this kind of row by more than
+/// a batch. A batch is a sixteenth of the limit, at most 256 rows.
 pub(super) fn delete_excess(transaction: &mut TenantTransaction<'_>) -> Result<(), Fault> {
     let limits = transaction.limits;
     let tenant = &transaction.tenant;

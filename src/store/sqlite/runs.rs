@@ -235,9 +235,9 @@ pub(super) fn end(
     apply(transaction, Some(stored.serial), &change)
 }
 
-/// Makes due the runs that were transferred to one of the executor versions in `versions` (pairs of executor ID and version).
-/// Also makes transferred runs of these executors due if the runs left the order of their ordering key and have waited long
-/// enough. Returns the number of these runs.
+/// Makes due the runs that wait for one of a worker's executor versions, which `versions` lists as pairs of executor ID and
+/// version. Also makes transferred runs of these executors due if the runs left the order of their ordering key and have waited
+/// long enough. Returns the number of these runs.
 pub(super) fn accept_transfers(
     transaction: &mut TenantTransaction<'_>,
     versions: &[(Arc<str>, Arc<str>)],

@@ -286,7 +286,8 @@ const OF_SCHEMA: &str = "
         WHERE tenant = ?1 AND schema_name = ?2 AND deleted = 0 AND updated_at <= ?3
         ORDER BY updated_at DESC LIMIT 64)";
 
-/// Counts the newest index entries of a breadcrumb tag or schema with [`OF_TAG`] or [`OF_SCHEMA`].
+/// Counts the newest breadcrumbs with a tag or a schema in the SQLite index that the SQL query `sql` reads, which is [`OF_TAG`]
+/// or [`OF_SCHEMA`].
 fn newest(
     connection: &Connection,
     sql: &str,

@@ -25,8 +25,8 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// Adds the sweep's next job to the queue of the SQLite writer thread. Each job adds its successor. If the queue is full, the sweep
-    /// ends, and a later sweep removes the rest.
+    /// Adds the next job of this sweep of expired breadcrumbs to the queue of the SQLite writer thread. Each job adds its
+    /// successor. If the queue is full, the sweep ends, and a later sweep removes the rest.
     pub(super) fn run_next_step(self) {
         let Some(writes) = self.writes.upgrade() else {
             return;

@@ -55,7 +55,8 @@ pub(super) fn writer(
     row.optional()
 }
 
-/// Returns the origin of a run's trigger. Returns [`Origin::Unknown`] if the trigger's version is not the current one.
+/// Returns the origin of a run's trigger: the run's own executor, or the chain of runs that led to the trigger. Returns
+/// [`Origin::Unknown`] if the trigger's version is not the current one.
 pub(super) fn origin(
     connection: &Connection,
     tenant: i64,
@@ -164,7 +165,7 @@ pub(super) fn replace(
     add_tags(transaction, before.row_id, new)
 }
 
-/// SQL query for the tenant's expired breadcrumbs.
+/// SQL query for the tenant's breadcrumbs whose expiry time has passed, the longest expired first.
 pub(super) const EXPIRED: &str = "
     SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
     ORDER BY ttl LIMIT ?3";

@@ -1,4 +1,5 @@
-//! The row of a tenant in the SQLite table `ux_tenants`, and the context of a job (store operation) of the writer thread.
+//! Row of a tenant in the SQLite table `ux_tenants`, and the tenant's transaction in which a job (store operation) of the writer
+//! thread runs.
 
 use super::NAME;
 use super::builder::SqliteLimits;
@@ -44,7 +45,8 @@ fn now(time: &StoreClock, tenant: &Tenant) -> Timestamp {
     store_time(wall, Timestamp::from_micros(tenant.latest))
 }
 
-/// Returns the time of the store's clock from the wall clock and [`Tenant::latest`].
+/// Returns the time of the store's clock, computed from the wall clock and the time of the tenant's last commit
+/// ([`Tenant::latest`]).
 pub(super) fn store_time(wall: Timestamp, latest: Timestamp) -> Timestamp {
     if planted("own-clock") {
         return wall;

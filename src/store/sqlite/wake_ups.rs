@@ -13,7 +13,8 @@ pub(super) struct WakeUps {
     sockets: Option<Arc<Sockets>>,
     /// The datagram sockets of other processes that the current transaction wakes. Empty if the transaction wrote no events.
     others: Vec<Uuid>,
-    /// Datagram sockets that refused a datagram. The next transaction deletes their rows.
+    /// Datagram sockets that refused a datagram, probably because their processes have ended. The next transaction deletes their
+    /// rows.
     dead: Vec<Uuid>,
 }
 
@@ -26,8 +27,9 @@ impl WakeUps {
         }
     }
 
-    /// Prepares the datagrams to other processes for a transaction of the SQLite writer. If the transaction wrote events, reads the
-    /// registered sockets. Also deletes the rows of dead sockets, from which no process reads.
+    /// Determines the sockets of other processes that receive a datagram after the commit of a transaction of the SQLite writer.
+    /// These are all registered sockets if the transaction wrote events, otherwise none. Also deletes the rows of dead sockets,
+    /// from which no process reads.
     pub(super) fn prepare(
         &mut self,
         connection: &Connection,

@@ -7,7 +7,7 @@ use crate::store::{Worker, WorkerRecord};
 use rusqlite::Connection;
 use rusqlite::types::Type;
 
-/// Stores the record of a worker, and deletes old records.
+/// Stores the record of a worker, and deletes records that are too old or exceed the maximum number ([`Worker::MOST`]).
 pub(super) fn record(
     transaction: &TenantTransaction<'_>,
     worker: &WorkerRecord,

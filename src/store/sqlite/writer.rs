@@ -86,8 +86,8 @@ impl Writer {
         }
     }
 
-    /// Commits one SQLite transaction with the waiting jobs (store operations). `started` receives every job that was started, even if the
-    /// transaction is rolled back.
+    /// Begins a SQLite transaction, runs the waiting jobs (store operations) in it, and commits it. `started` receives every job
+    /// that was started, even if the transaction is rolled back.
     fn commit(
         &mut self,
         waiting: &mut VecDeque<Box<dyn Job>>,

@@ -115,7 +115,7 @@ impl Drop for QueueLock {
     }
 }
 
-/// Locks a lock file of the SQLite writers' queue. Fails with [`TryLockError::WouldBlock`] at the time `until`.
+/// Waits until a lock file of the SQLite writers' queue is locked. Fails with [`TryLockError::WouldBlock`] at the time `until`.
 ///
 /// [`File::lock`] has no timeout, so this function polls. At most one writer waits for *write*, and gets it within one pause.
 fn lock(file: &Arc<File>, until: Instant) -> Result<QueueLock, TryLockError> {

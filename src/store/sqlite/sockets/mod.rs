@@ -27,7 +27,7 @@ use uuid::Uuid;
 /// Maximum number of databases on one SQLite file that register a socket for datagrams. Further databases find commits by polling the file.
 const MOST: usize = 64;
 
-/// Maximum number of socket files that one registration of a socket checks.
+/// Maximum number of socket files that the registration of a datagram socket checks, to delete the files of ended processes.
 const MOST_FILES: usize = 1_024;
 
 /// The datagram sockets of all databases on one SQLite file, and the name of this database's own socket.
@@ -43,7 +43,7 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Returns the datagram sockets for the SQLite file at `path`, which has no symbolic links.
+    /// Returns the datagram sockets for the SQLite file at `path`, a path without symbolic links.
     pub(super) fn of(path: &Path) -> Self {
         let mut folder = path.as_os_str().to_owned();
         folder.push("-listeners");
@@ -198,7 +198,8 @@ impl Sockets {
     }
 }
 
-/// Returns the file name of a datagram socket. The table contains IDs, not names, so no row can name a file outside of the folder.
+/// Returns the file name of the datagram socket that has this ID in the table `ux_listeners`. The table contains IDs, not names,
+/// so no row can name a file outside of the folder.
 fn file_name(id: Uuid) -> String {
     id.simple().to_string()
 }

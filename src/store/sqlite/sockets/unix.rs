@@ -22,7 +22,7 @@ const MOST_QUEUED: usize = 1_024;
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Bound(UnixDatagram);
 
-/// Receiving side of a Unix datagram socket, registered with the runtime of the calling thread.
+/// Receiving side of a Unix datagram socket, registered with the tokio runtime of the calling thread.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Receiver(tokio::net::UnixDatagram);
 
@@ -47,7 +47,7 @@ impl Receiver {
     }
 }
 
-/// Sending side of datagrams about commits to other processes, which never waits.
+/// Socket from which a database sends datagrams about its commits to other processes, without ever waiting for a receiver.
 #[derive(Debug)]
 pub(super) struct Sender(UnixDatagram);
 
