@@ -9,7 +9,8 @@ use std::borrow::Cow;
 /// The field that marks the saved state of a run as a saved response. States of executors may not have this field.
 const FIELD: &str = "ux:response";
 
-/// A saved response of a run. It is stored as a JSON string, so that its breadcrumbs may have the full depth.
+/// Response of a run, as the ledger saves it until the breadcrumb store has written it. The response is stored as a JSON string,
+/// so that its breadcrumbs may have the full depth.
 #[derive(Deserialize, Serialize)]
 struct StoredResponse<'c> {
     /// The run's epoch (number of redos) when its response was saved. A response of an earlier epoch is ignored, because a run
@@ -21,7 +22,7 @@ struct StoredResponse<'c> {
     letter: Option<Cow<'c, DeadLetter>>,
 }
 
-/// A response or failure that an earlier attempt of a run saved.
+/// A response or failure that an earlier attempt of a run saved in the ledger, to write it to the breadcrumb store.
 pub(super) struct Response {
     pub(super) writes: Vec<Write>,
     letter: Option<DeadLetter>,

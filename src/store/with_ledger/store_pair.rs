@@ -1,5 +1,5 @@
-//! Write path of [`WithLedger`](super::WithLedger): saves a run's response in the ledger, writes it to the store, then ends the
-//! run.
+//! Write path of [`WithLedger`](super::WithLedger): saves a run's response in the ledger, writes it to the breadcrumb store, then
+//! ends the run.
 
 use super::journal;
 use crate::error::{Chain, Retry};
@@ -24,7 +24,8 @@ pub(in crate::store) struct StorePair<'s> {
     /// The store that contains the run ledger `ledger`. A commit to this store ends the run.
     pub(in crate::store) ledger_store: &'s dyn BreadcrumbStore,
     pub(in crate::store) ledger: &'s dyn RunLedger,
-    /// If `true`, a commit deletes the dead letters that it wrote to `ledger_store`, because `store` already has these dead letters.
+    /// If `true`, the dead letters that a commit wrote to `ledger_store` are deleted there, because the breadcrumb store `store`
+    /// already has them.
     pub(in crate::store) deletes_dead_letters: bool,
 }
 
@@ -282,8 +283,8 @@ impl StorePair<'_> {
     }
 }
 
-/// Converts the end of a run in the ledger to the [`RunEnd`] that the breadcrumb store receives with the run's writes. A
-/// suspended run has not ended for the breadcrumb store, because the run may repeat its writes.
+/// Returns the end of a run for the commit to the breadcrumb store, from the end of the run in the ledger. A suspended run has
+/// not ended for the breadcrumb store, because the run may repeat its writes.
 fn end_for_store(end: &RunEnd) -> RunEnd {
     match end {
         RunEnd::Continues | RunEnd::Suspended { .. } => RunEnd::Continues,
