@@ -1,5 +1,5 @@
-//! Shared state of tenants: all handles of a store for one tenant use the same state. Removes tenants without data that no
-//! handle uses.
+//! State of each tenant of a store in this process, shared by all handles of the store for the same tenant. Removes tenants
+//! without data that no handle uses.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ impl<T> Tenants<T> {
         }))
     }
 
-    /// Returns the shared state of a tenant. Creates it with `make` if the tenant is unknown.
+    /// Returns the shared state of a tenant, and creates it with `make` if the tenant is unknown.
     ///
     /// Removes states that no handle uses and that `is_unused` reports as equal to a new state. The average cost is constant,
     /// because the number of tenants must double between two removals.

@@ -51,7 +51,7 @@ pub struct WorkerRecord {
     pub name: String,
     /// The version of this crate in the worker's program.
     pub crate_version: String,
-    /// The executors of the worker on this store.
+    /// The executors with which the worker processes runs of this store.
     pub executors: Vec<ExecutorVersion>,
     /// Other versions of the worker's executors, for which the worker enqueues runs too. A
     /// worker with a new version waits at its start until the live workers list that version here.
