@@ -55,7 +55,7 @@ pub fn assert_responded<'a, S: StoreWithEvents>(
     }
 }
 
-/// Asserts that the run of an executor on a trigger has failed with a code. Returns the run.
+/// Asserts that the run of an executor on a trigger has failed with a certain error code. Returns the run.
 ///
 /// `code` is the code of the dead letter, for example `error` for an error without a code, or `cancelled`. The assertion is about
 /// the newest version of the trigger that has a run of the executor.

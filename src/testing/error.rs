@@ -89,7 +89,7 @@ pub enum TestError {
 }
 
 impl TestError {
-    /// Returns [`Retry::Never`], because a retry of a test never helps.
+    /// Returns [`Retry::Never`], because a test that failed with this error fails again unless it is changed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

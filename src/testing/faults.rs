@@ -53,8 +53,8 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Switches {
-    /// Remaining number of calls that will fail, for each store operation. A call fails before or after the call has its effect,
-    /// as the [`Moment`] says.
+    /// Remaining number of calls that will fail, for each store operation and moment of the failure (before or after the call has
+    /// its effect).
     failing: HashMap<(Operation, Moment), usize>,
     crash_at: Option<(Operation, Moment)>,
     has_crashed: bool,
@@ -153,7 +153,7 @@ impl Faults {
         }
     }
 
-    /// Returns the store call at which the worker will crash.
+    /// Returns the store call at which the worker will crash, or `None` if the test has planned no crash.
     pub(super) fn planned_crash(&self) -> Option<(Operation, Moment)> {
         self.switches().crash_at
     }

@@ -199,7 +199,7 @@ pub(super) async fn open_runs(store: &MemoryStore) -> Result<Vec<Run>, StoreErro
     Ok(open)
 }
 
-/// Returns `true` if the store has a breadcrumb that wakes a suspended run.
+/// Returns `true` if the store has a breadcrumb that wakes the suspended run `run`.
 async fn has_answer(store: &MemoryStore, run: &Run) -> Result<bool, StoreError> {
     let (Some(wake), Some(suspended_at)) = (&run.wake, run.suspended_at) else {
         return Ok(false);

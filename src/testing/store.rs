@@ -68,8 +68,8 @@ impl TestStore {
         Self::on(MemoryStore::default())
     }
 
-    /// Creates a test store on an existing memory store. The memory store can have its own limits, tenant or embeddings. Pauses tokio's
-    /// time as [`new`](Self::new) does.
+    /// Creates a test store on an existing memory store, and pauses tokio's time as [`new`](Self::new) does. The memory store can
+    /// have its own limits, tenant or embeddings.
     ///
     /// # Errors
     /// [`TestError::WrongRuntime`] outside of a tokio runtime with one thread.
