@@ -25,8 +25,8 @@ pub(super) struct CallSettings {
     pub(super) may_retry: bool,
     /// Guarantee on the number of executions of the tool call.
     pub(super) execution: Execution,
-    /// The approval state of the tool call. The state is `Given` if authors of requests are trusted to have asked a person for
-    /// approval.
+    /// State of the approval of the tool call by a person: given or missing. The state is `Given` if authors of requests are
+    /// trusted to have asked a person for approval.
     pub(super) approval: ApprovalState,
 }
 

@@ -74,8 +74,8 @@ type Predicate = dyn Fn(&Value) -> bool + Send + Sync;
 pub struct Approval {
     /// A Rust function that returns `true` for arguments that need an approval. The field is `None` for a rule without such a function.
     predicate: Option<Arc<Predicate>>,
-    /// Serializable conditions on the arguments of a tool call, which decide together with `predicate` if the approval rule
-    /// applies to the call. The rule applies to a call only if all conditions hold and `predicate`, if set, returns `true`.
+    /// Conditions on the arguments of a tool call, all of which must hold for the approval rule to apply to the call.
+    /// `predicate`, if set, must also return `true`. Unlike `predicate`, the conditions can be serialised.
     conditions: Vec<Condition>,
     by: Vec<String>,
     expires_in: Option<Duration>,
@@ -166,7 +166,8 @@ impl Approval {
         Self::always().and_args(condition)
     }
 
-    /// Adds a condition to the approval rule. The rule applies to the tool calls for which all conditions hold.
+    /// Adds a further condition to the approval rule, which then applies only to the tool calls for which all its conditions
+    /// hold.
     ///
     /// Add a second rule to the tool instead if one of several conditions must suffice.
     pub fn and_args(mut self, condition: Condition) -> Self {

@@ -180,8 +180,8 @@ impl Catalog {
         Ok(Some(Published::Updated))
     }
 
-    /// Creates the breadcrumb of the tool catalog in a commit that ends a run. All writers of the catalog claim the same run, so only
-    /// one of them creates the catalog. Returns `None` if the search for the catalog has to be repeated.
+    /// Creates the breadcrumb of the tool catalog in a commit that ends a run which only one writer of the catalog can claim.
+    /// Returns `None` if the search for the catalog has to be repeated.
     async fn create(
         &self,
         store: &dyn BreadcrumbStore,

@@ -134,7 +134,8 @@ impl ToolContext {
         }
     }
 
-    /// Returns the execution context of the run in which the tool is called, with the sources of the context subscriptions.
+    /// Returns the execution context of the run in which the tool is called: the trigger, and the breadcrumbs that the context
+    /// subscriptions selected.
     ///
     /// Use it to read the sources of the context subscriptions, such as the pages or orders that
     /// the caller selected.
@@ -176,8 +177,8 @@ impl ToolContext {
         }
     }
 
-    /// Returns the workspace tag of the tool response. This is the trigger's workspace tag, or `workspace:tools` for a trigger without a
-    /// workspace tag.
+    /// Returns the workspace tag for the tool response: the trigger's workspace tag, or `workspace:tools` for a trigger without
+    /// one.
     #[must_use]
     pub fn workspace(&self) -> &str {
         workspace(self.trigger())
@@ -213,8 +214,8 @@ impl ToolContext {
         &*self.store
     }
 
-    /// Waits for the first breadcrumb that matches a selector and is announced after this method call. See
-    /// [`ExecutionContext::wait_for`]. The wait counts towards the timeout of the tool call.
+    /// Waits for the first breadcrumb that matches a selector and of which the runtime receives an event after this method call.
+    /// See [`ExecutionContext::wait_for`]. The wait counts towards the timeout of the tool call.
     ///
     /// The wait and its timeout start at the call, not at the first poll. To miss no answer, call
     /// this method, then write the request, then await the future. Only a run that a

@@ -147,7 +147,8 @@ impl ToolDefinition {
         &self.warnings
     }
 
-    /// Checks the field names in the context of a tool definition. The definition itself may be invalid.
+    /// Checks the field names in the context of a tool definition, and reports each unknown field as a warning, or in strict mode
+    /// as an error. The definition itself may be invalid.
     pub(crate) fn check_fields(context: &Value, options: &DefinitionOptions) -> Findings {
         let severity = match options.strict {
             true => Severity::Error,

@@ -188,7 +188,7 @@ impl ToolDispatcher {
         self.registry.settings().any(|tool| tool.retry == safety)
     }
 
-    /// Returns the strictest retry safety and the longest timeout of all tools of the dispatcher.
+    /// Returns the [`RetrySafety`] that allows the fewest retries, and the longest timeout, among the tools of the dispatcher.
     fn strictest(&self) -> (RetrySafety, Duration) {
         let tools = || self.registry.settings();
         let safety = tools().map(|tool| tool.retry).max();
@@ -227,8 +227,7 @@ impl ToolDispatcher {
     }
 }
 
-/// Returns the tool name of a request, for use in the response. Shortens the name to 80 bytes, because an unknown tool name can have
-/// any length.
+/// Returns the tool name of a request, shortened to 80 bytes for the response, because an unknown tool name can have any length.
 fn short_tool_name(request: &Breadcrumb) -> Cow<'_, str> {
     excerpt(requested_tool(request), 80)
 }
@@ -295,7 +294,8 @@ impl UniversalExecutor for ToolDispatcher {
     }
 }
 
-/// Executor for one tool request: the tool dispatcher, with the profile of the requested tool.
+/// Executor for one tool request: the tool dispatcher, with the execution profile (such as timeout and retries) of the requested
+/// tool.
 struct RequestExecutor<'d> {
     dispatcher: &'d ToolDispatcher,
     profile: Profile,

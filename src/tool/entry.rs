@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(super) struct Entry {
     pub(super) tool: Arc<dyn Tool>,
-    /// The tool with the name and description with which the service registered it, even if a definition renames the tool.
+    /// The tool with its name and description from the registration, even if a workflow definition renames the tool.
     #[cfg(feature = "agents")]
     pub(super) registered: Arc<dyn Tool>,
     /// The source location of the tool's registration.
@@ -215,7 +215,7 @@ pub(super) enum ApprovalState {
     Given,
 }
 
-/// Error code of a tool call that got no permit among the concurrent calls in time.
+/// Error code of a tool call that waited too long for a permit under the tool's limit on concurrent calls.
 pub(super) const BUSY: &str = "busy";
 
 const APPROVAL_REQUIRED: &str =

@@ -32,8 +32,7 @@ pub enum ToolError {
         /// The reason why the schema of the tool is refused.
         reason: String,
     },
-    /// A field of the tool definition does not exist, and the definition is read in
-    /// [strict](crate::model::DefinitionOptions::strict) mode.
+    /// The tool definition has an unknown field, and is read in [strict](crate::model::DefinitionOptions::strict) mode.
     ///
     /// Remove or rename the field. Without the strict mode, an unknown field is a warning.
     #[error("{path} of the tool definition: {problem}")]

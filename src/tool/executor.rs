@@ -190,7 +190,7 @@ impl ToolExecutor {
         Ok(executor)
     }
 
-    /// Declares that repeated calls of the tool do no harm. After a crash, a timeout or a panic, the call is retried.
+    /// Declares that repeated calls of the tool do no harm, so that a call is retried after a crash, a timeout or a panic.
     ///
     /// A request then has up to 5 attempts. The method has the same effect as the tool's setting
     /// [`RetrySafety::Idempotent`] for this executor only.
@@ -229,8 +229,8 @@ impl ToolExecutor {
         self
     }
 
-    /// Replaces the execution profile of the tool's executor, such as its lease, timeout, order and retry policy. The executor retains
-    /// its kind, definition and schemas.
+    /// Replaces the execution profile of the tool's executor, such as its lease, timeout, processing order and retry policy. The
+    /// executor retains its kind, definition and schemas.
     ///
     /// The new profile also replaces the timeout and the retries that the settings of the tool require. To change only some values,
     /// start with the current [`profile`](UniversalExecutor::profile).

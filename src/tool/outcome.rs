@@ -53,8 +53,8 @@ pub(super) fn of(called: Result<Value, BoxError>) -> ToolOutcome {
     }
 }
 
-/// Returns the error answer for a tool call with an unknown outcome. A worker crashed during the call, and the tool's [retry
-/// setting](super::RetrySafety::allows_repeat) does not allow another call.
+/// Returns the error answer for a tool call during which the worker crashed, and which the tool's [retry
+/// setting](super::RetrySafety::allows_repeat) does not allow to repeat.
 #[cfg(feature = "agents")]
 pub(crate) fn unknown() -> Answer {
     let message = "the call was interrupted and is not made again, so its outcome is unknown";

@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Registry of tools by name. A clone is cheap and shares the tools and their limits on concurrent calls.
+/// Registry of the tools that agents, dispatchers and catalogs use, by tool name. A clone is cheap and shares the tools and their
+/// limits on concurrent calls.
 ///
 /// [`allowed`](Self::allowed) returns a registry with only the tools that a caller may call. For its holder, a forbidden tool is the
 /// same as an unknown tool.

@@ -48,8 +48,8 @@ pub struct ToolSettings {
     pub max_concurrent: Option<NonZeroUsize>,
     /// Rule that decides if an interrupted tool call is retried. Defaults to [`RetrySafety::Once`].
     pub retry: RetrySafety,
-    /// User-defined capabilities of a tool call, such as `egress` or `destructive`. See
-    /// [`ToolPermissions`](super::ToolPermissions).
+    /// User-defined tags for the capabilities of a tool, such as `egress` or `destructive`, by which the permissions of a caller
+    /// allow tools. See [`ToolPermissions`](super::ToolPermissions).
     ///
     /// Defaults to no tags.
     pub permission_tags: Vec<String>,
@@ -116,7 +116,7 @@ pub(super) enum ServedBy {
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum RetrySafety {
-    /// Repeated calls of the tool do no harm. An interrupted call is retried with the same
+    /// Repeated calls of the tool do no harm, so an interrupted call is retried with the same
     /// [key](super::ToolContext::idempotency_key).
     ///
     /// Use it for reads, and for writes to services that accept the key. A request has up to 5
@@ -129,9 +129,9 @@ pub enum RetrySafety {
     /// shuts down may also be called again.
     #[default]
     Once,
-    /// An interrupted tool call is not retried. Unlike with [`Once`](Self::Once), a request is also not executed again after
-    /// [`retry_after`](crate::retry_after) or a shutdown of the runtime. Only a tool that [suspends](crate::suspend) the run of its request
-    /// is called again, to resume. Needs a store with a run ledger.
+    /// An interrupted tool call is not retried, and a request is never executed again, not even after
+    /// [`retry_after`](crate::retry_after) or a shutdown of the runtime. Only a tool that [suspends](crate::suspend) the run of
+    /// its request is called again, to resume. Needs a store with a run ledger.
     AtMostOnce,
 }
 
@@ -205,7 +205,8 @@ macro_rules! with_settings {
                 self
             }
 
-            /// Declares that repeated calls of the tool do no harm. After a crash, a timeout or a panic, the call is retried.
+            /// Declares that repeated calls of the tool do no harm, so that a call is retried after a crash, a timeout or a
+            /// panic.
             ///
             /// Without this method, an interrupted call is not repeated. See
             /// [`RetrySafety`]($crate::tool::RetrySafety).

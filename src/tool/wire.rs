@@ -15,13 +15,13 @@ pub(super) const REQUEST: &str = "tool.request.v1";
 /// Schema of a response to a tool request.
 pub(super) const RESPONSE: &str = "tool.response.v1";
 
-/// The default workspace tag, for a tool request without a workspace tag.
+/// Workspace tag of the response to a tool request that has no workspace tag itself.
 const WORKSPACE: &str = "workspace:tools";
-/// Maximum length in bytes of a request ID or a requester name that a tool response repeats.
+/// Maximum length in bytes of a request ID or a requester name in a tool request. A longer one is ignored.
 const ID_BYTES: usize = 512;
-/// Maximum length in bytes of an error code that is read from a tool response.
+/// Maximum length in bytes of an error code from a tool response. A longer code is shortened.
 const CODE_BYTES: usize = 64;
-/// Maximum length in bytes of an error message that is read from a tool response.
+/// Maximum length in bytes of an error message from a tool response. A longer message is shortened.
 const MESSAGE_BYTES: usize = 4 << 10;
 
 /// Returns the breadcrumb of a tool request. The request ID is in its context and in its tag `request:<id>`.

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 impl Approval {
-    /// Returns a copy of this approval rule for calls whose arguments an approver changes, or `None` if there are neither
-    /// approvers nor a time limit.
+    /// Returns the rule that decides who may approve changed arguments of a tool call, and until when, or `None` if it would
+    /// restrict neither.
     ///
     /// A condition in code is omitted, because a client cannot evaluate it, so the rule then applies to all arguments. The time limit
     /// is in whole seconds, as in a question.

@@ -24,7 +24,7 @@ struct Call {
     stuck: bool,
 }
 
-/// Result of a check of a blocking pool for stuck calls.
+/// Result of a check of a blocking pool for stuck calls: long-running calls for whose results no caller waits any more.
 pub(super) struct StuckCheck {
     /// The names of the tools whose calls have become stuck.
     pub(super) stuck: Vec<Arc<str>>,
@@ -34,7 +34,7 @@ pub(super) struct StuckCheck {
     pub(super) next: Option<Instant>,
 }
 
-/// Result of the end of a blocking call, from which the pool updates its permits and logs a call that was stuck.
+/// Report on an ended blocking call, with which the pool updates its permits and logs the end of a stuck call.
 pub(super) struct EndedCall {
     /// If `true`, the pool discards the permit of the ended call, and no other call uses this permit. The permit belongs to the
     /// replacement slot of a stuck call, and the pool no longer needs this slot.

@@ -15,8 +15,8 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl ToolRegistry {
-    /// Returns a copy of the registry in which remote tools replace the local tools with the setting `over_breadcrumbs`, or all
-    /// local tools if `all` is `true`.
+    /// Returns a copy of the registry in which local tools are called as remote tools, through request breadcrumbs. This applies
+    /// to tools with the setting `over_breadcrumbs`, or to all local tools if `all` is `true`.
     pub(crate) fn with_remote_tools(&self, all: bool) -> Self {
         let entries = self.entries.iter();
         let replaced = |entry: &Arc<Entry>| {
@@ -66,8 +66,9 @@ impl ToolRegistry {
         }
     }
 
-    /// Checks the answer of a remote tool like the output of a local tool. Returns `shown`, the part that a model may see, if the whole
-    /// answer passes. A refusal contains no value of the hidden part.
+    /// Checks the answer of a remote tool like the output of a local tool, for example against the output schema of the tool.
+    /// Returns `shown`, the part that a model may see, if the whole answer passes. A refusal contains no value of the hidden
+    /// part.
     pub(crate) fn check_answer(&self, tool: &str, whole: &Answer, shown: Answer) -> Answer {
         let refuse = |answer: &Answer| match (self.entry(tool), answer) {
             (Some(entry), Answer::Success(output)) => entry.refuse(output),
@@ -85,13 +86,13 @@ impl ToolRegistry {
         }
     }
 
-    /// Returns a tool with the name and the description under which the service registered it. A workflow definition can use the
-    /// tool with another name and description.
+    /// Returns a tool with its name and description from the registration, even if a workflow definition uses the tool with other
+    /// ones.
     pub(crate) fn registered(&self, name: &str) -> Option<&dyn Tool> {
         self.entry(name).map(|entry| &*entry.registered)
     }
 
-    /// Returns a shared handle of a tool with the name and the description under which the service registered it.
+    /// Returns a shared handle of a tool with its name and description from the registration.
     pub(crate) fn registered_tool(&self, name: &str) -> Option<Arc<dyn Tool>> {
         let entry = self.entry(name)?;
         Some(Arc::clone(&entry.registered))

@@ -7,19 +7,19 @@ use super::admission::target;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Maximum number of steps of one schema check.
+/// Maximum number of steps in the check of one value against its JSON Schema, as a limit on the work of the check.
 const MAX_STEPS: usize = 50_000;
 /// Maximum nesting depth of the schemas that one schema check applies.
 const MAX_LEVELS: usize = 128;
-/// Length in bytes of the string that a schema's pattern reads in one step of a check.
+/// Number of string bytes whose check by a schema keyword such as `pattern` counts as one step.
 const BYTES_PER_STEP: usize = 16;
-/// Number of names, enum values or array items that a schema keyword compares in one step of a check.
+/// Number of names, enum values or array items whose comparison by a schema keyword counts as one step of a check.
 const NAMES_PER_STEP: usize = 8;
 /// Maximum memory in bytes of all errors of one schema check. `jsonschema` collects all errors before it returns the first one.
 pub(super) const MAX_ERROR_BYTES: usize = 16 << 20;
 /// Memory in bytes of one schema violation's error, not counting the strings and values that the error copies.
 const ERROR_BYTES: usize = 512;
-/// Length in bytes of an array index in the path of a schema violation's error.
+/// Estimated length in bytes of an array index in the path of a schema violation's error.
 const INDEX_BYTES: usize = 8;
 
 /// JSON Schema keywords whose schemas apply to the checked value itself, and not to its items or fields.
@@ -71,17 +71,17 @@ const NOT_COPIED: [&str; 9] = [
     "propertyNames",
 ];
 
-/// Number of errors that a schema check can report within [`MAX_ERROR_BYTES`].
+/// Limit on the errors of one schema check (all, the first or none), so that the errors need at most [`MAX_ERROR_BYTES`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reportable {
     All,
     First,
-    /// The check of a value must report no errors, because even the first error contains the errors of all alternatives and can
-    /// exceed [`MAX_ERROR_BYTES`].
+    /// The check of a value can report no error within [`MAX_ERROR_BYTES`], because even the first error contains the errors of
+    /// all alternatives.
     Nothing,
 }
 
-/// A pending step of a schema check: a schema and a value that it applies to.
+/// A step of a schema check that is not yet measured: a schema, and the value that it applies to.
 #[derive(Clone, Copy)]
 struct Step<'v> {
     subschema: &'v Value,
@@ -116,7 +116,8 @@ impl<'v> Step<'v> {
     }
 }
 
-/// Upper limits for the check of any value against one schema object: compared names, reported errors, and bytes of these errors.
+/// Upper bounds for the check of any value against the keywords of one schema object, without its subschemas: compared names,
+/// errors and error bytes.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     /// Number of property names and values that the check of one value compares.
@@ -185,8 +186,8 @@ pub(super) fn measure(schema: &Value, value: &Value) -> Result<Reportable, Strin
     })
 }
 
-/// Returns the maximum numbers of compared names, errors and error bytes in the check of one value against a schema object. Each
-/// keyword reports at most one error, except keywords with lists of names.
+/// Returns the upper bounds for the check of one value against the keywords of a schema object: compared names, errors and error
+/// bytes. Each keyword reports at most one error, except keywords with lists of names.
 fn cost(fields: &Map<String, Value>) -> Cost {
     let words = fields.keys().map(String::as_str);
     let mut cost = Cost {
@@ -217,9 +218,9 @@ fn cost(fields: &Map<String, Value>) -> Cost {
     cost
 }
 
-/// Returns the cost of the keyword `propertyNames`, whose schema applies to each field name of an object. In the result, `names` is the
-/// number of steps, and `error_bytes` is the memory of the errors in bytes. Each error contains a second error with the field name. The
-/// parameter `error_bytes` is the memory of the outer error.
+/// Returns the work and the memory for errors that the keyword `propertyNames` needs, whose schema applies to each field name of
+/// an object. In the result, `names` is the number of steps, and `error_bytes` is the memory of the errors in bytes. Each error
+/// contains a second error with the field name. The parameter `error_bytes` is the memory of the outer error.
 fn names_cost(fields: &Map<String, Value>, value: &Value, error_bytes: usize) -> Cost {
     let (Some(subschema), Value::Object(found)) = (fields.get("propertyNames"), value) else {
         return Cost::default();
@@ -312,7 +313,7 @@ fn text_steps(fields: &Map<String, Value>, text: &str) -> usize {
     usize::from(reads) * text.len() / (BYTES_PER_STEP * NAMES_PER_STEP)
 }
 
-/// Adds the steps for the subschemas that apply to the value of `step` itself to the pending steps in `pending`.
+/// Adds to `pending` the steps that apply subschemas, such as those of `allOf`, to the value of `step` itself.
 fn push_in_place<'v>(fields: &'v Map<String, Value>, step: Step<'v>, pending: &mut Vec<Step<'v>>) {
     for word in IN_PLACE_KEYWORDS {
         let in_choice = CHOICES.contains(&word);
@@ -335,8 +336,7 @@ fn push_in_place<'v>(fields: &'v Map<String, Value>, step: Step<'v>, pending: &m
     }
 }
 
-/// Adds the steps for the subschemas that apply to the items or fields in the value of `step` to the pending steps in
-/// `pending`.
+/// Adds to `pending` the steps that apply subschemas, such as those of `items`, to the items or fields in the value of `step`.
 fn push_children<'v>(fields: &'v Map<String, Value>, step: Step<'v>, pending: &mut Vec<Step<'v>>) {
     let each = CHILD_KEYWORDS.iter().filter_map(|word| fields.get(*word));
     let patterns = fields.get("patternProperties").and_then(Value::as_object);
