@@ -274,8 +274,8 @@ fn positions<'n>(names: impl Iterator<Item = &'n String>, all: &[&str]) -> Vec<u
         .collect()
 }
 
-/// Refuses agents or flows that refer to each other in a cycle. The names are sorted, and `edges` has the successors of each name in the
-/// same order.
+/// Refuses agents that call or delegate to each other in a cycle, and flows that run each other in a cycle. The names are sorted,
+/// and `edges` has the successors of each name in the same order.
 ///
 /// # Errors
 /// Returns [`LoadProblem::Cycle`].

@@ -38,7 +38,7 @@ impl<'t> Document<'t> {
         yaml::read(text).map(Self::Yaml).map_err(load_error)
     }
 
-    /// Parses the text of a definition as YAML if the feature `yaml` is enabled and the text does not start with `{`. Parses any other text
+    /// Parses the text of a definition as YAML if the feature `yaml` is enabled and the text does not start with `{`, otherwise
     /// as JSON.
     ///
     /// # Errors

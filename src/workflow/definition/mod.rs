@@ -71,7 +71,7 @@ pub struct Workflow {
     pub models: BTreeMap<String, ModelSpec>,
     /// Prompts of the workflow's agents and model steps, by name.
     pub prompts: BTreeMap<String, String>,
-    /// JSON Schemas of the workflow's inputs, outputs and answers, by name.
+    /// JSON Schemas for the inputs and outputs of flows, and for the answers of agents, models and people, by name.
     pub schemas: BTreeMap<String, Json>,
     /// Tools that agents and steps may use, by name.
     pub tools: BTreeMap<String, WorkflowToolSpec>,
@@ -101,7 +101,7 @@ pub struct FlowSummary<'w> {
 }
 
 impl Workflow {
-    /// Reads a workflow definition in strict mode, in which an unknown field is an error.
+    /// Reads a workflow from its definition as a JSON value, in strict mode: an unknown field is an error.
     ///
     /// Every object can have comments: the fields `comment`, `metadata` and `$schema`, and fields that end with `_comment` or start
     /// with `x-`.
@@ -127,7 +127,8 @@ impl Workflow {
         Self::from_json_with(definition, &DefinitionOptions::default().strict())
     }
 
-    /// Reads a workflow definition with options. Without [`DefinitionOptions::strict`], an unknown field has no effect.
+    /// Reads a workflow from its definition as a JSON value, with options. Without [`DefinitionOptions::strict`], an unknown
+    /// field has no effect.
     ///
     /// [`warnings`](Self::warnings) lists the unknown fields, and [`hash`](Self::hash) is the hash of the definition without them. The
     /// other options apply only to subscriptions.

@@ -68,7 +68,8 @@ pub struct AgentSpec {
     pub uses: Vec<String>,
     /// Name in `schemas` of the schema of the agent's answers. Without a schema, an answer can be any text.
     pub output: Option<String>,
-    /// Earlier messages that the agent receives with a request, as `all`, `none`, or the number of the newest messages. Defaults to `all`.
+    /// Earlier messages of the session and of the agent's own conversation that a request contains: `all`, `none`, or the number
+    /// of the newest messages. Defaults to `all`.
     #[serde(default)]
     #[cfg_attr(
         feature = "schema",
@@ -105,7 +106,7 @@ const INSTRUCTION: &str = "a string, or {\"prompt\": name}";
 pub enum Instruction {
     /// The text of the agent's instructions.
     Text(String),
-    /// Name of an entry in the section `prompts`. The entry is the text of the agent's instructions.
+    /// Name of the entry in the section `prompts` that is the text of the agent's instructions.
     Prompt(#[serde(deserialize_with = "prompt")] String),
 }
 

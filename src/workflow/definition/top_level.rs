@@ -28,7 +28,7 @@ pub(in crate::workflow) struct Definition {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(schema_with = "named::<String>"))]
     pub(super) prompts: BTreeMap<String, String>,
-    /// JSON Schemas of the workflow's inputs, outputs and answers, by name.
+    /// JSON Schemas for the inputs and outputs of flows, and for the answers of agents, models and people, by name.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(schema_with = "schemas"))]
     pub(super) schemas: BTreeMap<String, Value>,

@@ -159,8 +159,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks that the steps of a branch use only known variables, including variables that exist only in this branch. Adds a
-    /// warning for each variable of the branch that hides an outer variable.
+    /// Checks that the steps in a branch of `parallel` or in the body of `for_each` use only known variables, including variables
+    /// that exist only there. Adds a warning for each variable of the branch that hides an outer variable.
     fn branch(
         &mut self,
         block: &Block,

@@ -34,7 +34,7 @@ enum AgentOutcome {
 }
 
 impl Step<'_> {
-    /// Runs the agent of a step until it answers or waits.
+    /// Runs the agent of a step, and the agents that it calls, until the agent of the step answers or waits.
     pub(super) async fn agent(&self, agent: &str, input: &Json) -> Result<StepResult, BoxError> {
         let agent_state = AgentState {
             agent: agent.to_owned(),
@@ -178,8 +178,9 @@ impl Step<'_> {
         agent.execute(trigger, &context).await
     }
 
-    /// Saves the state of a suspended agent, and writes the breadcrumbs with which the agent requests tool calls or answers.
-    /// Returns the condition that wakes the agent. A request to an agent of this workflow is added to `agents` instead.
+    /// Saves the state of a suspended agent, and writes the breadcrumbs with which the agent requests tool calls, or answers of
+    /// people and other agents. Returns the condition that wakes the agent. A request to an agent of this workflow is added to
+    /// `agents` instead.
     ///
     /// `fed` is the called agent whose answer this agent has received. Its removal is part of the same save: an agent that fails before
     /// the save receives the answer again, and an agent ignores an answer that it has processed.
@@ -292,7 +293,7 @@ impl Step<'_> {
         Some((key.to_owned(), Arc::new(response)))
     }
 
-    /// Returns `true` if the input of a step is the text of the user's message.
+    /// Returns `true` if the input of a step is the text of the user's chat message that the flow run processes.
     pub(super) fn is_user_message(&self, input: &Json) -> bool {
         let words = (input.as_str(), self.user_message.as_deref());
         matches!(words, (Some(input), Some(message)) if input == message)
@@ -314,7 +315,8 @@ impl Step<'_> {
         request.first_version(trigger.id, trigger.updated_at)
     }
 
-    /// Saves the output of an agent in the run's conversation store. Writes the breadcrumbs in the output, but not the response breadcrumb.
+    /// Saves the output of an agent in the conversation store of the flow run. Writes the breadcrumbs in the output, but not the
+    /// response breadcrumb.
     async fn finish_agent(
         &self,
         agent: &AgentExecutor,
@@ -371,7 +373,8 @@ fn result_of(answer: &Json) -> StepOutcome {
     StepOutcome::success(agents::answer_value(answer))
 }
 
-/// Returns the ID of the first question to a person whose answer `selectors` can match, or `None` if they match no such answer.
+/// Returns the ID of the first question to a person whose answer one of the `selectors` of a wake condition awaits, or `None`
+/// without such a question.
 fn question_in(selectors: &[Selector]) -> Option<&str> {
     let mut of_people = selectors
         .iter()

@@ -13,13 +13,14 @@ use crate::tool::{Approval, NeededApproval, Tool};
 use crate::workflow::{StepPath, StepTask};
 
 impl Assembly {
-    /// Returns a common digest of the workflow definition and the definition of a tool. The digest of a tool call includes this digest.
+    /// Returns one digest of the workflow definition and a tool's definition, which the digest of each call of this tool
+    /// includes.
     fn fingerprint(&self, tool: &str) -> String {
         human::fingerprint(self.workflow().hash(), self.tools.registered(tool))
     }
 
-    /// Returns the digest of a tool call, of its tool, input and definition. An approval with this digest is valid only for this
-    /// call.
+    /// Returns the digest of a tool call: of the tool, the input and the definitions. An approval with this digest is valid only
+    /// for this call.
     pub(super) fn digest_of(&self, tool: &str, input: &Json) -> String {
         self.digest_with(tool, input, &self.fingerprint(tool))
     }
@@ -29,7 +30,7 @@ impl Assembly {
         human::digest(registered.unwrap_or(tool), input, definition)
     }
 
-    /// Returns the rules that permit people to change the input of a step that calls a tool.
+    /// Returns the approval rules that apply after an approver has changed the input of a step that calls a tool.
     fn change_rules(&self, tool: &str) -> Vec<Approval> {
         let settings = self.tools.get(tool).map(Tool::settings);
         let rules = settings.into_iter().flat_map(|tool| &tool.approvals);

@@ -68,7 +68,8 @@ pub struct Assembly {
     writes: BTreeSet<String>,
     /// Registered services, for runs that began with another definition of the workflow.
     pub(super) services: Services,
-    /// If `true`, the workflow's definition is saved in the store, or the store refuses it permanently.
+    /// If `true`, no further attempt to save the workflow's definition in the store is needed: it is saved, or the store refuses
+    /// it permanently.
     pub(super) is_definition_saved: AtomicBool,
 }
 
@@ -420,7 +421,7 @@ fn models(
     models.collect()
 }
 
-/// Reports the tool calls and tool results of an agent as events of the flow run.
+/// Reports the tool calls and tool results of an agent to the receiver of the flow run's events.
 fn observe(listener: &Listener, effect: &Effect) {
     match effect {
         Effect::Execute(call) => listener.report(StepEventKind::ToolCalled {

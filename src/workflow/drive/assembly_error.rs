@@ -98,7 +98,7 @@ pub enum AssemblyError {
          cause"
     )]
     Agent {
-        /// Name of the agent in the section `agents`. For a model step, the name of the step's model in the section `models`.
+        /// Name of the agent in the section `agents`, or, for a model step, of the step's model in the section `models`.
         name: String,
         /// Reason why the agent cannot be created or the output schema cannot be used.
         source: Box<AgentError>,
@@ -113,7 +113,7 @@ impl AssemblyError {
     }
 }
 
-/// Returns the error for an unknown name in a workflow definition. The keys of the map `known` are the registered names.
+/// Returns the error for a name in a workflow definition that is not a key of the map `known` of registered names.
 pub(super) fn unknown<T>(
     what: &'static str,
     name: &str,
@@ -122,7 +122,7 @@ pub(super) fn unknown<T>(
     not_registered(what, name, known.keys().map(String::as_str))
 }
 
-/// Returns the error for an unregistered name in a workflow definition. `known` contains all registered names of the same kind.
+/// Returns the error for a name in a workflow definition that is not among `known`, the registered names of the same kind.
 pub(super) fn not_registered<'n>(
     what: &'static str,
     name: &str,

@@ -56,7 +56,7 @@ pub(super) struct Drive<'d> {
     pub(super) saver: Saver,
     /// Requests of running steps to save the run's state, each with the sender that reports the save.
     pub(super) saves: mpsc::Receiver<oneshot::Sender<()>>,
-    /// If `true`, the current state of the run is saved.
+    /// `true` if the state of the flow run has not changed since its last save.
     pub(super) is_saved: bool,
     /// If `true`, a step other than an agent step has ended since the last save of the run.
     pub(super) has_unsaved_outcome: bool,
@@ -71,9 +71,9 @@ pub(super) struct Drive<'d> {
     pub(super) user_message: Option<Arc<str>>,
     /// Events of the run that are not stored as breadcrumbs yet.
     pub(super) unstored_events: Vec<FlowEvent>,
-    /// Progress of the polls for answers and control orders to the run, from which the next poll continues.
+    /// Progress of the run's polls for answers and control orders (cancel, pause and resume), from which the next poll continues.
     pub(super) poll_progress: PollProgress,
-    /// Breadcrumbs of the run's ended steps: the steps wrote or received these breadcrumbs.
+    /// Breadcrumbs that the ended steps of the run wrote or received, recorded for later `wait_for` steps.
     pub(super) ended_breadcrumbs: EndedBreadcrumbs,
     pub(super) next_check: NextCheck,
     pub(super) early_end: EarlyEnd,
@@ -209,7 +209,8 @@ impl<'d> Drive<'d> {
         }
     }
 
-    /// Yields to other async tasks, then lets more steps of the flow begin.
+    /// Yields to other async tasks, polls for answers and control orders if a poll is due, then lets more steps of the flow
+    /// begin.
     async fn stride(&mut self) -> Result<(), BoxError> {
         tokio::task::yield_now().await;
         if self.next_check.is_due() {

@@ -61,8 +61,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Saves the progress of the flow run. If the store fails, the steps that were about to start go back to the queue, and the attempt
-    /// ends.
+    /// Saves the state of the flow run, and ends the attempt if the store fails. The steps that were about to start then go back
+    /// to the queue.
     pub(super) async fn save_or_end(&mut self) -> Result<(), BoxError> {
         let Err(error) = self.save().await else {
             return Ok(());

@@ -35,14 +35,14 @@ pub(super) struct RunCheckpoint<'s> {
     pub(super) lines: &'s EndedBreadcrumbs,
 }
 
-/// Progress of a flow run's polls for answers and control orders, from which the next poll continues.
+/// Progress of a flow run's polls for answers and control orders (cancel, pause and resume), from which the next poll continues.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct PollProgress {
     /// Time up to which answers and control orders have been read.
     pub(super) since: Timestamp,
     /// Sort key of the last processed control order (cancel, pause or resume) to the run, or `None` before the first order.
     pub(super) control: Option<(Timestamp, u64, BreadcrumbId)>,
-    /// Breadcrumb versions that were checked and rejected as answers to the run's steps. Later polls skip them.
+    /// Breadcrumb versions that later polls skip, because an earlier poll rejected them as answers to the run's steps.
     #[serde(skip)]
     pub(super) refused: HashSet<(BreadcrumbId, u64)>,
 }

@@ -19,8 +19,8 @@ pub(crate) trait Conversations: Send + Sync {
     /// Saves the answer of an agent in its conversation. After a crash, the same answer can be passed again.
     async fn answered(&self, path: &StepPath, answered: Answered<'_>) -> Result<(), BoxError>;
 
-    /// Returns `true` if an error means that the conversations of the run's agents no longer exist. The agent itself has not failed then,
-    /// and a retry of its step would not help.
+    /// Returns `true` if an error means that the session with the conversations of the run's agents was deleted or cannot be
+    /// read. The agent itself has not failed then, and a retry of its step would not help.
     fn is_over(&self, error: &BoxError) -> bool;
 }
 

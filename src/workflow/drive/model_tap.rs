@@ -9,7 +9,8 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use std::sync::Arc;
 
-/// A model that applies the settings in `models` to requests, and reports requests and answers to a listener.
+/// A model that applies the settings in `models` to requests, and reports requests and answers to the receiver of the run's
+/// events.
 pub(super) struct TappedModel {
     pub(super) model: Arc<dyn ChatModel>,
     /// Settings of the model in the section `models`, or `None` for the default model of the services.
@@ -18,7 +19,8 @@ pub(super) struct TappedModel {
     pub(super) listener: Option<Listener>,
 }
 
-/// Reporter of the events of a step, or of an agent in a step, which adds the step's path to each event.
+/// Sender of the events of a step, or of an agent in a step, to the receiver of the flow run's events. Adds the step's path to
+/// each event.
 #[derive(Clone, Debug)]
 pub(super) struct Listener {
     pub(super) emitter: Arc<Emitter>,
@@ -30,8 +32,8 @@ impl Listener {
         self.emitter.send(&self.path, kind);
     }
 
-    /// Returns a callback that reports the token usage of conversation summaries to the listener. The callback reports a request and its
-    /// usage, but no text, because a summary is not an answer of the step.
+    /// Returns a callback that reports the token usage of conversation summaries as events of the step. The callback reports a
+    /// request and its usage, but no text, because a summary is not an answer of the step.
     pub(super) fn of_cost(self) -> CostCallback {
         Arc::new(move |usage| {
             self.report(StepEventKind::Asked);

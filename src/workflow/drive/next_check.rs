@@ -5,8 +5,8 @@ use futures::future::BoxFuture;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Interval between two polls of the store for answers to a run and orders to it, while steps run. Applies to a run that no runtime
-/// notifies of new breadcrumbs.
+/// Interval between two polls of the store for answers to a flow run and control orders to it (cancel, pause and resume), while
+/// steps run. Applies to a run that no runtime notifies of new breadcrumbs.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest interval between two polls of the store for a flow run that receives notifications. A poll is needed because a notification can
@@ -19,9 +19,10 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The time of a flow run's next poll of the store for answers and control orders.
 pub(super) struct NextCheck {
-    /// Time of the next poll, used only if no runtime notifies the run of answers and orders.
+    /// Time of the next poll, used only if no runtime notifies the run of answers and control orders.
     at: Instant,
-    /// Future that ends when a runtime reports an answer or an order to the run. `None` if no runtime does.
+    /// Future that ends when a runtime notifies the flow run of an answer to a step or of a control order. `None` if no runtime
+    /// notifies the run.
     announced: Option<BoxFuture<'static, ()>>,
 }
 
@@ -39,7 +40,7 @@ impl NextCheck {
         *self = Self::new();
     }
 
-    /// Sets the future that ends when a runtime reports an answer or an order.
+    /// Sets the future that ends when a runtime notifies the flow run of an answer to a step or of a control order.
     pub(super) fn follow(&mut self, announced: Option<BoxFuture<'static, ()>>) {
         self.announced = announced;
     }
@@ -50,7 +51,8 @@ impl NextCheck {
         self.at = self.at.min(Instant::now() + MIN_POLL_INTERVAL);
     }
 
-    /// Waits until there may be an answer or an order to the run.
+    /// Waits until the next poll for answers and control orders is due: after a notification by a runtime, or else at the
+    /// scheduled time.
     pub(super) async fn due(&mut self) {
         match &mut self.announced {
             Some(announced) => announced.await,
@@ -58,7 +60,7 @@ impl NextCheck {
         }
     }
 
-    /// Returns `true` if there may be an answer or an order to the run.
+    /// Returns `true` if the next poll for answers and control orders is due.
     pub(super) fn is_due(&mut self) -> bool {
         match &mut self.announced {
             Some(announced) => announced.now_or_never().is_some(),

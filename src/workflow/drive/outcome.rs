@@ -13,8 +13,8 @@ use crate::workflow::{MayRetry, StepFailure, StepOutcome, StepTask};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Returns the outcome of a model or agent step whose answer does not match the requested output. The failure contains an excerpt of the
-/// answer.
+/// Returns the transient failure of a model or agent step whose answer does not match the requested output. The failure contains
+/// an excerpt of the answer.
 pub(super) fn bad_output(problem: &str, raw: &str) -> StepOutcome {
     const RAW: usize = 2_048;
     let raw = excerpt(raw, RAW);

@@ -19,8 +19,8 @@ const MAX_DEFINITION_BYTES: usize = Json::MAX_BYTES / 2;
 
 /// Number of saved workflow definitions in one query of the store.
 const MAX_PAGE_SIZE: usize = 64;
-/// Maximum number of store queries for one saved workflow definition. Any client can write breadcrumbs with the tag of a hash, so the hash
-/// of the content decides. Many breadcrumbs with a wrong definition must not hide the right definition.
+/// Maximum number of store queries in the search for one saved workflow definition. Any client can write breadcrumbs with the tag
+/// of a hash, so the hash of the content decides. Many breadcrumbs with a wrong definition must not hide the right definition.
 const MAX_QUERIES: usize = 64;
 
 impl Assembly {

@@ -34,8 +34,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Polls the store for answers and control orders while steps are running. A transient store error does not stop them, because the next
-    /// poll reads everything that this one did not.
+    /// Polls the store for answers and control orders while steps are running, and logs a transient store error instead of
+    /// returning it. The next poll then reads everything that this one did not.
     pub(super) async fn poll_while_running(&mut self) -> Result<(), BoxError> {
         let Err(error) = self.poll().await else {
             return Ok(());
@@ -193,8 +193,8 @@ impl Drive<'_> {
         Ok(counts)
     }
 
-    /// Returns a copy of a step's wait, with the end of the wait converted to the store's clock. Outside of a run, a wait for an event or
-    /// for a tool has no end by the store's clock, because the wait ends by the machine's clock.
+    /// Returns a copy of a step's wait for a breadcrumb, with the end of the wait converted to the store's clock. Outside of a
+    /// run, a wait for an event or for a tool has no end by the store's clock, because the wait ends by the machine's clock.
     fn with_store_deadline(&self, wait: &Wait, task: &StepTask) -> Wait {
         let is_run = self.context.correlation_id().is_some();
         let of_person = |pending: Pending<'_>| pending.sent_request().of_person;
@@ -318,7 +318,7 @@ impl Drive<'_> {
         Ok(found)
     }
 
-    /// Returns the waits of the run's steps in flight, with the tasks of the steps.
+    /// Returns the wait and the task of each step in flight that waits for a breadcrumb.
     fn waits(&self) -> impl Iterator<Item = (&Wait, &StepTask)> {
         self.checkpoints.iter().filter_map(|(path, checkpoint)| {
             let ready = self.ready.get(path)?;
