@@ -48,8 +48,8 @@ pub enum Driven {
     Refused(RunError),
     /// The flow run ended: it completed, failed or was cancelled.
     Finished(Finish),
-    /// The flow run waits, or yields to [another attempt](crate::workflow#what-a-driver-does) and is due at once. It continues from this
-    /// state when it is woken.
+    /// The flow run is suspended: it waits, or it yields to [another attempt](crate::workflow#what-a-driver-does), which is due
+    /// at once. It continues from this state when it is woken.
     ///
     /// Return [`suspend(wake, state)`](crate::suspend) from `execute` to suspend the run of the
     /// executor.

@@ -48,8 +48,8 @@ impl Drive<'_> {
         }
     }
 
-    /// Returns the state of the run if it fits into the limits of a saved state. The state is serialised only if the sizes of its values
-    /// allow it.
+    /// Checks the size and the nesting of the run's state, and returns the state as JSON if it can be saved. The state is
+    /// serialised only if the sizes of its values allow it.
     fn check_size(&self) -> Result<SizeCheck, BoxError> {
         let size = self.min_size();
         if size > Json::MAX_BYTES {
@@ -117,7 +117,7 @@ impl Drive<'_> {
         })
     }
 
-    /// Fails a step whose part of the run's state does not fit.
+    /// Fails a step whose part of the run's state is too large or too deeply nested to be saved.
     fn give_up(&mut self, path: &StepPath, outcome: StepOutcome) {
         if let Some(abort) = self.aborts.remove(path) {
             abort.abort();

@@ -33,7 +33,7 @@ pub(super) struct Step<'d> {
     pub(super) approved: Option<String>,
     /// Changed input for the step's tool call, written by the approver. Replaces the input of the step.
     pub(super) changed: Option<Json>,
-    /// Number of earlier approvals of the step's tool call.
+    /// Number of earlier approvals of the step's tool call, which gives each repeated approval request a new ID.
     pub(super) approvals: u32,
     /// Time after which a breadcrumb must be updated to end the wait of the step, if it is a `wait_for` step.
     pub(super) since: Timestamp,
@@ -254,8 +254,8 @@ impl Step<'_> {
         ends.unwrap_or(asked + DEFAULT_WAIT_TIMEOUT)
     }
 
-    /// Returns the step result that suspends the step until a breadcrumb is updated after `since`. The wait ends with the timeout
-    /// of the step, or `timeout` after `begins`.
+    /// Returns the step result that suspends the step until an answer or event arrives: a breadcrumb that is updated after
+    /// `since`. The wait ends with the timeout of the step, or `timeout` after `begins`.
     fn wait(
         &self,
         what: &str,
@@ -271,8 +271,8 @@ impl Step<'_> {
         })
     }
 
-    /// Returns the ID under which this attempt at the step awaits an answer. The request, if there is one, and its answer contain
-    /// this ID.
+    /// Returns the ticket of this attempt at the step: an ID that connects the step's request, if there is one, with the answer
+    /// to this request. Both contain the ID.
     pub(super) fn ticket(&self, what: &str) -> String {
         let (key, attempt) = (&self.ready.idempotency_key, self.ready.attempt.to_string());
         human::hash(&[key, &attempt, what])

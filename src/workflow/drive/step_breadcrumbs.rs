@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of breadcrumbs of one schema that a flow run tracks for its `wait_for` steps. The newest that steps wrote or
-/// received are tracked. Older breadcrumbs no longer answer a step.
+/// Maximum number of breadcrumbs of one schema that a flow run records as possible answers to its `wait_for` steps. The newest
+/// breadcrumbs that steps wrote or received are recorded. Older breadcrumbs no longer answer a step.
 const MOST: usize = 32;
 
 /// A breadcrumb that a step wrote or received as an answer.

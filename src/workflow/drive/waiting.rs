@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 /// The wait of a step of a flow run for a breadcrumb.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(super) struct Wait {
-    /// ID of the step's request. The answer breadcrumb contains the same ID.
+    /// ID of the request that the waiting step sent, such as a question to a person or a call of another service's tool. The
+    /// answer breadcrumb contains the same ID.
     pub(super) ticket: String,
     /// Time at which the step's wait starts. Earlier breadcrumbs are not answers.
     pub(super) since: Timestamp,
@@ -25,12 +26,12 @@ pub(super) struct Wait {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Awaited {
-    /// The step waits for a breadcrumb that matches its `wait_for`.
+    /// The step is a `wait_for` step, and waits for a breadcrumb that its selector matches.
     Event,
     /// The step waits for a person's answer. The step or the tool of the step asked the question.
     Person {
         of: Vec<String>,
-        /// Schema that the person's answer must match, if a tool asked the question and set a schema.
+        /// JSON Schema that the person's answer must match, if the question came from a tool that set a schema.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         schema: Option<QuestionSchema>,
     },
@@ -40,7 +41,8 @@ pub(super) enum Awaited {
         /// The people with the right to approve the tool call.
         #[serde(default)]
         by: People,
-        /// Digest that the workflow and tool definitions had when the approval was requested.
+        /// Digest that the workflow and tool definitions had when the approval was requested, to detect later changes of the
+        /// definitions.
         #[serde(default)]
         definition: String,
     },

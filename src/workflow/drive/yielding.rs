@@ -38,9 +38,9 @@ pub(super) struct EarlyEnd {
     pub(super) reason: Option<EndReason>,
 }
 
-/// Times at which an attempt at a flow run can yield or starts no more steps. The time until the attempt's deadline is divided into five
-/// parts. After the first fifth the attempt yields as soon as no step is running, so a step that begins alone has the other four fifths.
-/// After the fourth fifth no step begins.
+/// Times at which an attempt at a flow run yields to the next attempt, and stops starting steps. The time until the attempt's
+/// deadline is divided into five parts. After the first fifth the attempt yields as soon as no step is running, so a step that
+/// begins alone has the other four fifths. After the fourth fifth no step begins.
 struct AttemptTimes {
     fifth: Duration,
     /// Earliest time at which this attempt can yield to the next attempt.
@@ -106,8 +106,8 @@ impl EarlyEnd {
         }
     }
 
-    /// Returns [`EndReason::Yields`] if the attempt ends now and another attempt continues the run. Lost workers and long flows thus do not
-    /// use up the run's attempts and time.
+    /// Returns [`EndReason::Yields`] if this attempt has to yield to another attempt now, or `None` if this attempt continues.
+    /// Lost workers and long flows thus do not use up the run's attempts and time.
     ///
     /// An attempt yields only after a step has ended in it. A run that always loses its worker at the same step therefore exhausts its
     /// attempts.
@@ -128,8 +128,8 @@ impl EarlyEnd {
     }
 }
 
-/// Waits until all called agents have ended or suspended, and returns the result of each call. After a transient error, the other
-/// futures have [`GRACE_PERIOD`] to end, so that their outcomes are saved.
+/// Runs all agents that an agent called until they have ended or suspended, and returns the result of each call. After a
+/// transient error, the other futures have [`GRACE_PERIOD`] to end, so that their outcomes are saved.
 ///
 /// # Errors
 /// Returns the first error.
