@@ -21,7 +21,7 @@ pub(super) struct WorkBudget {
     steps: Cell<u64>,
     /// Remaining number of search steps for the JSONPaths of the flow step that is being interpreted.
     searches: Cell<usize>,
-    /// Number of regular expressions that the run has compiled.
+    /// Number of regular expressions with variables that the flow run has compiled.
     patterns: Cell<u64>,
 }
 
@@ -81,7 +81,7 @@ impl WorkBudget {
         Ok(())
     }
 
-    /// Returns the number of regular expressions that the run has compiled.
+    /// Returns the number of regular expressions with variables that the flow run has compiled.
     pub(super) fn compiled(&self) -> u64 {
         self.patterns.get()
     }

@@ -1,4 +1,4 @@
-//! Interprets the flow steps that code outside of the interpreter executes, such as agent and tool steps.
+//! Interprets the flow steps that the driver (the code that calls the interpreter) executes, such as agent and tool steps.
 
 use super::path::StepPath;
 use super::progress::{Leaf, Node, Phase, Produced};

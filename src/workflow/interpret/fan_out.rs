@@ -219,8 +219,9 @@ impl<'r> Walk<'r> {
         Ok(Vars::from([("input".to_owned(), input)]))
     }
 
-    /// Returns the result or failure of a `parallel` or `for_each` step, or [`Walked::Open`] while a branch is in flight. The
-    /// step succeeds with the branches' results in order, or fails with the first failure in this order.
+    /// Returns the result or failure of a `parallel` or `for_each` step whose branches have all ended, or [`Walked::Open`] while
+    /// a branch is in flight. The step succeeds with the branches' results in order, or fails with the first failure in this
+    /// order.
     fn joined(&mut self, count: usize, path: &StepPath) -> Walked {
         let most = self.workflow.policies.limits.value_bytes;
         let Some((_, settled)) = self.fan_out_state(path) else {

@@ -250,7 +250,7 @@ impl FlowRun {
         self.walk(|_| {})
     }
 
-    /// Returns the progress of the flow run, to be saved.
+    /// Returns the progress of the flow run, which the caller saves after each method call that changes the run.
     #[must_use]
     pub fn progress(&self) -> &Progress {
         &self.progress
@@ -466,7 +466,7 @@ impl FlowRun {
     }
 }
 
-/// Returns the reply of a flow run to a call that it ignored: the reason, and no actions.
+/// Returns the reply to a method call that a flow run ignored: the reason, and no actions for the driver.
 fn ignored(anomaly: FlowAnomaly) -> Next {
     Next {
         anomaly: Some(anomaly),

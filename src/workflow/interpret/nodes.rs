@@ -60,7 +60,8 @@ impl Walk<'_> {
         self.begin(path, Some(node))
     }
 
-    /// Ends a started step of the run. Cancels the running steps inside this step.
+    /// Ends a step of the run: removes the step, cancels the steps inside it, and records the step's success or failure as an
+    /// event.
     pub(super) fn close(&mut self, path: &StepPath, end: &End) {
         self.cancel_below(path);
         self.remove(path);

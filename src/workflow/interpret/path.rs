@@ -50,7 +50,7 @@ impl StepPath {
         Self(format!("{}#{number}", self.0).into())
     }
 
-    /// Returns the two ranges of step paths that together contain exactly the steps inside this step.
+    /// Returns the two ranges of step paths, in path order, that together contain exactly the steps inside this step.
     pub(super) fn below(&self) -> [(Bound<Self>, Bound<Self>); 2] {
         // `$` follows `#` and `0` follows `/` in byte order, so they end the ranges of the paths that continue with `#` or `/`.
         [("#", "$"), ("/", "0")].map(|(first, end)| {

@@ -24,7 +24,8 @@ pub struct Next {
     pub events: Vec<FlowEvent>,
     /// End of the flow run, or `None` if the method call did not end the run.
     pub finished: Option<Finish>,
-    /// Reason why the [`FlowRun`](super::FlowRun) ignored the call, or `None` if the call matched the state of the run.
+    /// Reason why the [`FlowRun`](super::FlowRun) ignored the method call, such as a late report, or `None` if it accepted the
+    /// call.
     pub anomaly: Option<FlowAnomaly>,
 }
 
@@ -57,46 +58,46 @@ pub struct Ready {
 /// the [`Workflow`](crate::workflow::Workflow), such as `tools` and `models`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StepTask {
-    /// Run an agent, whose answer is the result of the step.
+    /// The task runs an agent, whose answer is the result of the step.
     Agent {
-        /// Name in `agents` of the agent to run.
+        /// Name of the agent to run, from the section `agents` of the workflow definition.
         agent: String,
         /// Input of the agent to run.
         input: Json,
     },
-    /// Call a tool, whose output is the result of the step.
+    /// The task calls a tool, whose output is the result of the step.
     Tool {
-        /// Name in `tools` of the tool to call.
+        /// Name of the tool to call, from the section `tools` of the workflow definition.
         tool: String,
         /// Arguments of the tool call.
         input: Json,
     },
-    /// Call a model, whose answer is the result of the step.
+    /// The task calls a model, whose answer is the result of the step.
     Model {
-        /// Name in `models` of the model to call.
+        /// Name of the model to call, from the section `models` of the workflow definition.
         model: String,
-        /// Name in `prompts` of the system message to the model.
+        /// Name of the system message to the model, from the section `prompts` of the workflow definition.
         prompt: Option<String>,
         /// Input of the model: the task, and the data for the task.
         input: ModelInput,
-        /// Name in `schemas` of the schema of the model's answer.
+        /// Name of the JSON Schema of the model's answer, from the section `schemas` of the workflow definition.
         output: Option<String>,
     },
-    /// Wait for a breadcrumb, whose context is the result of the step.
+    /// The task waits for a breadcrumb, whose context is the result of the step.
     WaitFor {
         /// Selector of the breadcrumb for which the step waits.
         event: Selector,
     },
-    /// Ask people a question, whose answer is the result of the step.
+    /// The task asks people a question, whose answer is the result of the step.
     Ask {
         /// The question that the step asks people.
         question: String,
         /// People allowed to answer the question. Everyone if empty.
         of: Vec<String>,
-        /// Name in `schemas` of the schema of the answer to the question.
+        /// Name of the JSON Schema of the answer to the question, from the section `schemas` of the workflow definition.
         output: Option<String>,
     },
-    /// Write a breadcrumb. The step has no result.
+    /// The task writes a breadcrumb. The step has no result.
     Emit {
         /// The new breadcrumb that the step writes.
         breadcrumb: NewBreadcrumb,
@@ -131,7 +132,7 @@ pub enum StepOutcome {
     TimedOut,
     /// The result of the step comes later, through [`FlowRun::resume`](super::FlowRun::resume).
     Suspended {
-        /// ID to use later to report the result of the suspended step. Must be unique within the run.
+        /// ID with which the driver later reports the result of the suspended step. Must be unique within the run.
         ticket: String,
     },
 }
@@ -155,7 +156,7 @@ impl StepOutcome {
         }
     }
 
-    /// Creates the outcome of a step with a transient failure, which can be retried after the delay in the definition.
+    /// Creates the outcome of a step with a transient failure, which can be retried after the delay in the step's `retry` field.
     ///
     /// Without `retry` in the definition of the step, the step fails after the first attempt.
     #[must_use]
@@ -173,10 +174,10 @@ impl StepOutcome {
 pub enum MayRetry {
     /// The step can be retried if its definition allows another attempt, after this delay at the earliest.
     After(Duration),
-    /// A retry of the step would fail again.
+    /// The step is not retried, because a retry would fail again.
     Never,
-    /// The step did not begin, because something that it needs is missing on this worker. A worker that has it can continue the run. The
-    /// step itself is not retried.
+    /// This worker could not begin the step, because the worker lacks something that the step needs. A worker that has it can
+    /// continue the run. The step itself is not retried.
     ///
     /// A worker that runs an older version of the service is an example.
     Elsewhere,
@@ -261,7 +262,7 @@ pub struct FlowEvent {
     pub kind: FlowEventKind,
 }
 
-/// Kind of a [`FlowEvent`].
+/// Kind of a flow run's event, such as the start, retry or end of a step.
 ///
 /// Each path that starts ends once: finished, failed or cancelled. A path starts after the enclosing path, and ends before the enclosing
 /// path does.
@@ -317,7 +318,8 @@ pub enum FlowEventKind {
     Unpaused,
 }
 
-/// Reason why a [`FlowRun`](super::FlowRun) ignored a call. The call changed nothing.
+/// Reason why a [`FlowRun`](super::FlowRun) ignored a method call, for example a late report of a step's outcome. The call
+/// changed nothing.
 ///
 /// [`Next::anomaly`] has it. A late report after a crash or a cancellation is usual: a driver can
 /// log and ignore it.

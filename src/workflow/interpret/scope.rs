@@ -5,8 +5,8 @@ use crate::workflow::expression::{Unresolved, Variables};
 use serde_json::Value;
 use std::rc::Rc;
 
-/// The variables that a step can read. These are the interpreter's variables and the variables of the step's flow or branch. A step in a
-/// branch also reads the outer variables.
+/// The variables that one step of a flow can read. These are the interpreter's variables and the variables of the step's flow or
+/// branch. A step in a branch also reads the outer variables.
 pub(super) struct Scope<'s> {
     pub(super) vars: Vars,
     /// Variables that the interpreter sets, such as `item` and `error`, the innermost last.

@@ -1,4 +1,4 @@
-//! State transition of a flow run: each call of the interpreter advances all steps in flight once.
+//! Advances a flow run: each call of the interpreter advances every step in flight once.
 //!
 //! The walk recurses as deep as steps are nested, which the loader limits. Ended steps are not walked again, because a cursor has the
 //! position in each list of steps.
@@ -39,7 +39,7 @@ pub(super) enum Walked {
 #[derive(Clone)]
 pub(super) enum End {
     Produced(Produced),
-    /// The step ended its flow with this value.
+    /// The step ended the flow that contains the step, with this value as the flow's result.
     Return(Json),
     /// The step failed. An enclosing `try` can handle the failure.
     Failed(StepFailure),
@@ -383,7 +383,8 @@ impl<'r> Walk<'r> {
         Walked::Ended(End::Broken(StepFailure::new("misfit", message)))
     }
 
-    /// Advances a step that code outside of the interpreter executes, such as an agent or tool step.
+    /// Advances a step that the driver executes, such as an agent or tool step: hands it to the driver, or handles the reported
+    /// outcome.
     fn leaf(&mut self, driver_task: &'r DriverTask, path: &StepPath, scope: &Scope<'_>) -> Walked {
         match self.driven(driver_task, path, scope) {
             Ok(walked) | Err(walked) => walked,
