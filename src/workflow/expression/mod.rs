@@ -142,8 +142,8 @@ impl Expression {
         found?.as_str().map(str::to_owned)
     }
 
-    /// Returns `true` if evaluating the expression returns an existing value without copying it. A literal of the definition and
-    /// the value of a whole variable are shared.
+    /// Returns `true` if the expression evaluates to a value that already exists and is not copied. A literal of the definition
+    /// and the value of a whole variable are shared.
     pub(super) fn is_shared(&self) -> bool {
         match self {
             Self::Literal(_) => true,
@@ -177,8 +177,8 @@ impl Expression {
         flow_value(json, most)
     }
 
-    /// Returns the input of a model step, in which the text from the definition is separate from the values of its variables.
-    /// Both together have at most `most` bytes.
+    /// Returns the input of a step that calls a model, in which the definition's text and the values of its variables are
+    /// separate parts. Both together have at most `most` bytes.
     pub(super) fn model_input(
         &self,
         variables: &dyn Variables,
@@ -242,7 +242,7 @@ impl Expression {
     }
 }
 
-/// Returns a value if it can be a value of a flow: at most `most` bytes, and no deeper than [`DEPTH`].
+/// Returns the value if it has at most `most` bytes and is nested no deeper than [`DEPTH`], otherwise an error.
 pub(super) fn flow_value(json: Json, most: usize) -> Result<Json, Unresolved> {
     match size_within(&json, DEPTH) {
         Ok(size) if size <= most => Ok(json),

@@ -103,7 +103,7 @@ pub(super) fn render(
     Ok(text)
 }
 
-/// Returns the text of a model step as a list of parts: literal text, and the values of references to variables.
+/// Returns the input text of a step that calls a model as a list of parts: literal text, and the values of variables.
 pub(super) fn parts(
     parts: &[Part],
     variables: &dyn Variables,
