@@ -274,7 +274,7 @@ pub enum Oddity {
         /// Name of the unused entry.
         name: String,
     },
-    /// No run reaches a step, because the step before it always ends the list of steps.
+    /// The step is unreachable, because the step before it always ends the list of steps.
     Unreachable,
     /// The `history` of an agent has no effect, because the agent runs without a session.
     NoSession,

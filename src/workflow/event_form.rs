@@ -4,14 +4,15 @@ use super::expression::Expression;
 use crate::model::{Condition, ConditionError, Selector};
 use serde_json::Value;
 
-/// The compiled `wait_for` field of a step: a selector whose tags and values can contain variables.
+/// Compiled selector in the `wait_for` field of a step, with tags and values that can contain variables.
 ///
 /// A condition without variables is compiled once, when the definition is read, and shared by all steps that wait: a regular
 /// expression takes milliseconds to compile and up to 256 KiB. A regular expression never has variables here.
 #[derive(Clone, Debug)]
 pub(super) struct EventForm {
     expression: Expression,
-    /// The compiled conditions of `wait_for` on the context of the breadcrumb, in order. A condition with variables is `None`.
+    /// Compiled conditions of `wait_for` on the context of the awaited breadcrumb, in the order of the definition. A condition
+    /// with variables is `None`.
     conditions: Vec<Option<Condition>>,
     /// Selector of the awaited breadcrumb, or `None` if the `wait_for` field contains variables.
     fixed: Option<Selector>,

@@ -6,9 +6,10 @@ use crate::model::Json;
 /// instructions in data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelInput {
-    /// A string of the workflow definition with variables. The string is an instruction, and the values of its variables are data.
+    /// Input text from the workflow definition, which can contain variables. The text is an instruction, and the values of its
+    /// variables are data.
     Text(Vec<TextPart>),
-    /// A JSON value that the model receives as a whole. The value is data, and not an instruction.
+    /// A JSON value without instructions, such as the value of a variable. The model receives the whole value as data.
     Data(Json),
 }
 

@@ -118,7 +118,8 @@ pub struct Compaction {
     )]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub keep: u64,
-    /// Name in `models` of the model that writes summaries. Only for the method `summarise`.
+    /// Name of the model that writes summaries, from the section `models` of the workflow definition. Only for the method
+    /// `summarise`.
     pub model: Option<String>,
 }
 
@@ -175,7 +176,7 @@ struct LimitFields {
     #[serde(default, deserialize_with = "whole::<1_024, 1_048_576, _, _>")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1_024, max = 1_048_576)))]
     value_bytes: Option<u64>,
-    /// Maximum size of all values of a run together as JSON, in bytes. Defaults to 4,194,304.
+    /// Maximum total size of all values of one flow run as JSON, in bytes. Defaults to 4,194,304.
     #[serde(default, deserialize_with = "whole::<1_024, 67_108_864, _, _>")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1_024, max = 67_108_864)))]
     total_bytes: Option<u64>,

@@ -94,9 +94,9 @@ pub struct FlowSummary<'w> {
     pub name: &'w str,
     /// Description of the flow.
     pub description: Option<&'w str>,
-    /// Name in `schemas` of the schema of the flow's input.
+    /// Name of the JSON Schema of the flow's input, from the section `schemas` of the workflow definition.
     pub input: Option<&'w str>,
-    /// Name in `schemas` of the schema of the flow's output.
+    /// Name of the JSON Schema of the flow's output, from the section `schemas` of the workflow definition.
     pub output: Option<&'w str>,
 }
 

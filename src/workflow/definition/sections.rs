@@ -66,7 +66,8 @@ pub struct AgentSpec {
     /// Agents that this agent can call like tools, listed in the field `use`.
     #[serde(default, rename = "use")]
     pub uses: Vec<String>,
-    /// Name in `schemas` of the schema of the agent's answers. Without a schema, an answer can be any text.
+    /// Name of the JSON Schema of the agent's answers, from the section `schemas` of the workflow definition. Without a schema,
+    /// an answer can be any text.
     pub output: Option<String>,
     /// Earlier messages of the session and of the agent's own conversation that a request contains: `all`, `none`, or the number
     /// of the newest messages. Defaults to `all`.

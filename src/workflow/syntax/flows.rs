@@ -75,9 +75,9 @@ objects! {
     Sequence {
         /// Description of the flow.
         description: Option<String>,
-        /// Name in `schemas` of the schema of the flow's input.
+        /// Name of the JSON Schema of the flow's input, from the section `schemas` of the workflow definition.
         input: Option<String>,
-        /// Name in `schemas` of the schema of the flow's output.
+        /// Name of the JSON Schema of the flow's output, from the section `schemas` of the workflow definition.
         output: Option<String>,
         /// If `true`, the flow is a graph. Defaults to `true` if a step has `depends_on`.
         #[expect(dead_code, reason = "`Flow::read` has read it")]
@@ -96,9 +96,9 @@ objects! {
     Graph {
         /// Description of the flow.
         description: Option<String>,
-        /// Name in `schemas` of the schema of the flow's input.
+        /// Name of the JSON Schema of the flow's input, from the section `schemas` of the workflow definition.
         input: Option<String>,
-        /// Name in `schemas` of the schema of the flow's output.
+        /// Name of the JSON Schema of the flow's output, from the section `schemas` of the workflow definition.
         output: Option<String>,
         /// If `true`, the flow is a graph. Defaults to `true` if a step has `depends_on`.
         #[expect(dead_code, reason = "`Flow::read` has read it")]

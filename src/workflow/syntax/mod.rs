@@ -85,7 +85,7 @@ use std::collections::BTreeMap;
 /// Maximum number of names in one section of a workflow definition.
 pub(super) const NAMES: usize = 256;
 
-/// Maximum size in bytes of the name of an entry, step or variable in a workflow definition.
+/// Maximum size in bytes of a name in a workflow definition, for example of an agent, a step or a variable.
 pub(super) const NAME_BYTES: usize = 64;
 
 /// Maximum number of branches of one `parallel` step, and of cases of one `match` step.

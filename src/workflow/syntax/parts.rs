@@ -80,7 +80,7 @@ objects! {
     Comparison {
         /// The variable to compare, or the JSONPath of a value in it.
         path: String,
-        /// The operator of the comparison, as in subscriptions.
+        /// The comparison operator: any operator that conditions of subscriptions can have, such as `eq`.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
         op: String,
         /// The value with which the variable is compared.
@@ -129,7 +129,7 @@ objects! {
     EventCondition {
         /// JSONPath of the value to compare in the context of the breadcrumb.
         path: String,
-        /// The operator of the comparison, as in subscriptions.
+        /// The comparison operator: any operator that conditions of subscriptions can have, such as `eq`.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
         op: String,
         /// The value with which the value in the context is compared.

@@ -1,4 +1,5 @@
-//! Reads objects of a workflow definition into structs that derive `Deserialize`, each object on its own.
+//! Reads objects of a workflow definition into structs that derive `Deserialize`, one object at a time, to find its unknown
+//! fields.
 
 use super::unknown::{UnknownField, UnknownFields, unknown_field};
 use crate::model::{DefinitionPath, KnownFields, is_comment, nearest};
@@ -38,7 +39,7 @@ pub(in crate::workflow) struct Written<'v> {
     pub(in crate::workflow) value: &'v Value,
     pub(in crate::workflow) path: DefinitionPath,
     unknown: &'v UnknownFields,
-    /// Names of the object's fields that other code reads, so that they do not count as unknown here.
+    /// Names of the object's fields that are read separately, and thus are not unknown fields in a read of the other fields.
     apart: Names,
 }
 
@@ -84,8 +85,8 @@ impl<'v> Written<'v> {
         }
     }
 
-    /// Reads the fields of a workflow definition object into a struct of type `T`. An unknown field is an error if its name is
-    /// similar to that of a known field. Other unknown fields are recorded.
+    /// Reads the fields of a workflow definition object into a struct of type `T`, and reports unknown fields. An unknown field
+    /// is an error if its name is similar to that of a known field. Other unknown fields are recorded.
     pub(in crate::workflow) fn read<T: DeserializeOwned>(&self) -> Result<T, WorkflowLoadError> {
         self.read_kind(None, &Vec::<&'static str>::new)
     }
@@ -115,8 +116,8 @@ impl<'v> Written<'v> {
         read.map_err(|error| self.error(&error, names::<T>()))
     }
 
-    /// Reads a workflow definition object into a struct of type `T` that contains other structs. Each inner object is checked
-    /// separately first, because one read finds null and unknown fields in one object only.
+    /// Reads a workflow definition object into a struct of type `T` that contains other structs, after a separate check of each
+    /// inner object. One read finds null and unknown fields in one object only.
     pub(in crate::workflow) fn read_with_parts<T: DeserializeOwned>(
         &self,
         parts: &[Part],
@@ -187,7 +188,8 @@ impl<'v> Written<'v> {
         object.ok_or_else(|| self.shape("an object"))
     }
 
-    /// Converts a serde error to an error of the definition with the path and the value to fix.
+    /// Converts a serde error to an error of the workflow definition, with the path of the invalid value and a description of
+    /// this value.
     fn error(
         &self,
         error: &serde_path_to_error::Error<serde_json::Error>,
@@ -279,7 +281,8 @@ pub(in crate::workflow) fn names<T: DeserializeOwned>() -> Names {
     names.get()
 }
 
-/// Deserializer of one object of a workflow definition. A struct receives only its own fields, without nulls that mean absent fields.
+/// Deserializer that gives a struct only the struct's own fields of a workflow definition object, without nulls that mean absent
+/// fields.
 struct Fields<'de, 'n> {
     object: &'de Map<String, Value>,
     /// Field names of the struct that serde reads, set when serde calls `deserialize_struct`. Empty before this call.

@@ -9,7 +9,8 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-/// The pattern for names of fields that count as comments. Every object of a workflow definition can have such fields.
+/// Regular expression for the names of fields that count as comments in a workflow definition. Every object of a workflow
+/// definition can have such fields.
 const COMMENTS: &str = r"^(comment|metadata|\$schema|x-.*|.*_comment)$";
 
 /// Returns the JSON Schema of workflow definitions. The Rust type of a whole definition is `T`.

@@ -74,7 +74,7 @@ objects! {
     OpCase {
         /// JSONPath of the value to compare in the value of the `match` step. Defaults to the whole value.
         path: Option<String>,
-        /// The operator of the comparison, as in subscriptions.
+        /// The comparison operator: any operator that conditions of subscriptions can have, such as `eq`.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
         op: String,
         /// The value with which the value of the `match` step is compared.
@@ -84,7 +84,7 @@ objects! {
         then: Nested<Vec<Step>>,
     }
 
-    /// An escalation that ends the flow with a value.
+    /// An escalation that ends the flow with a value if a condition holds.
     #[cfg_attr(feature = "schema", schemars(inline))]
     ReturnEscalation {
         /// Condition on the variable `result` under which the flow ends.
@@ -102,7 +102,7 @@ objects! {
         r#continue: Value,
     }
 
-    /// An escalation that fails the step with a message.
+    /// An escalation that fails the step with a message if a condition holds.
     #[cfg_attr(feature = "schema", schemars(inline))]
     AbortEscalation {
         /// Condition on the variable `result` under which the step fails.
@@ -111,7 +111,7 @@ objects! {
         abort: String,
     }
 
-    /// An escalation that runs steps. The result of these steps replaces the result of the escalated step.
+    /// An escalation that runs steps if a condition holds. The result of these steps replaces the result of the escalated step.
     #[cfg_attr(feature = "schema", schemars(inline))]
     StepsEscalation {
         /// Condition on the variable `result` under which the steps run.
@@ -120,9 +120,9 @@ objects! {
         steps: Nested<Vec<Step>>,
     }
 
-    /// A branch of a `parallel` step: several steps, with a separate input.
+    /// A branch of a `parallel` step that has several steps and its own input.
     Branch {
-        /// ID of the branch, used as a segment of step paths.
+        /// ID of the branch, which is part of the paths that identify the branch's steps in a run.
         #[serde(default)]
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variable"))]
         id: Option<String>,
@@ -147,7 +147,7 @@ pub(in crate::workflow) enum Join {
     First,
 }
 
-/// Values of the fields `id`, `as` and `timeout_seconds`, which exist in several kinds of steps.
+/// The fields that several kinds of steps have: `id`, `as` and `timeout_seconds`.
 #[derive(Debug, Deserialize)]
 pub(in crate::workflow) struct Common {
     pub(in crate::workflow) id: Option<String>,
@@ -184,7 +184,8 @@ macro_rules! steps {
         objects! {
             $($head)* {
                 $($field)*
-                /// ID of the step, used as a segment of step paths. Also the default name of the variable for the step's result.
+                /// ID of the step, which is part of the path that identifies the step in a run. Also the default name of the
+                /// variable for the step's result.
                 #[serde(default)]
                 #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::variable"))]
                 id: Option<String>,
@@ -203,7 +204,7 @@ macro_rules! steps {
 steps! {
     /// A step that runs an agent.
     driven AgentStep {
-        /// Name in `agents` of the agent that the step runs.
+        /// Name of the agent that the step runs, from the section `agents` of the workflow definition.
         agent: String,
         /// Input of the agent that the step runs. Defaults to the input of the flow.
         #[serde(default, deserialize_with = "some")]
@@ -212,7 +213,7 @@ steps! {
 
     /// A step that calls a tool.
     driven ToolStep {
-        /// Name in `tools` of the tool that the step calls.
+        /// Name of the tool that the step calls, from the section `tools` of the workflow definition.
         tool: String,
         /// Input of the tool that the step calls. Defaults to the input of the flow.
         #[serde(default, deserialize_with = "some")]
@@ -221,21 +222,21 @@ steps! {
 
     /// A step that calls a model.
     driven ModelStep {
-        /// Name in `models` of the model that the step calls.
+        /// Name of the model that the step calls, from the section `models` of the workflow definition.
         model: String,
-        /// Name in `prompts` of the system message to the model.
+        /// Name of the system message to the model, from the section `prompts` of the workflow definition.
         prompt: Option<String>,
         /// Task or data for the model. The text of a string is the task, and the values of its variables are data. Defaults to the input of
         /// the flow.
         #[serde(default, deserialize_with = "some")]
         input: Option<Value>,
-        /// Name in `schemas` of the schema of the model's answer.
+        /// Name of the JSON Schema of the model's answer, from the section `schemas` of the workflow definition.
         output: Option<String>,
     }
 
     /// A step that runs another flow, with its own variables.
     composite FlowStep {
-        /// Name in `flows` of the flow that the step runs.
+        /// Name of the flow that the step runs, from the section `flows` of the workflow definition.
         flow: String,
         /// Input of the flow that the step runs. Defaults to the input of the flow that contains the step.
         #[serde(default, deserialize_with = "some")]
@@ -332,7 +333,7 @@ steps! {
         /// People with the right to answer the question. Defaults to everyone.
         #[serde(default)]
         of: Vec<String>,
-        /// Name in `schemas` of the schema of the answer to the question.
+        /// Name of the JSON Schema of the answer to the question, from the section `schemas` of the workflow definition.
         output: Option<String>,
     }
 

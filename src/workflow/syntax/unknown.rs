@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
-/// The unknown fields of a workflow definition. Stores at most [`MAX`](Self::MAX) of them and counts all.
+/// Collector of the unknown fields of a workflow definition. Stores at most [`MAX`](Self::MAX) of them and counts all.
 #[derive(Debug, Default)]
 pub(in crate::workflow) struct UnknownFields {
     /// If `true`, an unknown field of the definition is an error.

@@ -13,7 +13,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-/// A field of a workflow definition object that the compiler reads separately, into a value of type `T`.
+/// Placeholder for a field of a workflow definition object that the compiler reads separately, into a value of type `T`.
 #[derive(Debug, Default)]
 pub(in crate::workflow) struct Nested<T>(PhantomData<T>);
 
