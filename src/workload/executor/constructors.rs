@@ -42,8 +42,8 @@ impl WorkloadExecutor {
         Self::with_form(id.into(), form, definition, services, store, subscriptions)
     }
 
-    /// Creates an executor that runs `definition` for each request to the workflow `id`. A request is a `workflow.request.v1` breadcrumb
-    /// with `id` in its field `workflow`. The store handle is cloned.
+    /// Creates an executor that runs the workload `definition` for each request to the workflow with the ID `id`. A request is a
+    /// `workflow.request.v1` breadcrumb with `id` in its field `workflow`. The store handle is cloned.
     ///
     /// # Errors
     /// Returns the errors of [`new`](Self::new).
@@ -68,8 +68,9 @@ impl WorkloadExecutor {
         )
     }
 
-    /// Creates the executor of a workflow for [requests](Self::REQUEST). A run starts with the flow `main`, the flow `default` or the
-    /// only flow; in a workflow without flows, with the agent `main`, the agent `default` or the only agent.
+    /// Creates an executor that runs a workflow for each [request](Self::REQUEST) breadcrumb that names the workflow. A run
+    /// starts with the flow `main`, the flow `default` or the only flow; in a workflow without flows, with the agent `main`, the
+    /// agent `default` or the only agent.
     ///
     /// # Errors
     /// Returns [`WorkloadError::Entry`] if the workflow has no such flow or agent, otherwise the errors of

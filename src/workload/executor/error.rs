@@ -29,15 +29,15 @@ pub enum WorkloadError {
         /// The name of the unknown field, and the nearest known fields.
         problem: String,
     },
-    /// The workflow has no flow or agent to start with.
+    /// The flow or agent that starts a run of the workflow cannot be determined.
     #[error(
         "cannot determine the flow or agent that starts a run of workflow {workflow:?}; see the cause"
     )]
     Entry {
-        /// The ID of the workflow that has no flow or agent to start with.
+        /// The ID of the workflow whose start flow or agent cannot be determined.
         workflow: String,
-        /// The reason why the workflow has no flow or agent for the start of a run. The error lists the names of the workflow's flows and
-        /// agents.
+        /// The reason why the flow or agent that starts a run cannot be determined. The error lists the names of the workflow's
+        /// flows and agents.
         source: EntryError,
     },
     /// The workflow in the definition breadcrumb cannot be read.
@@ -48,7 +48,7 @@ pub enum WorkloadError {
         /// The problem of the workflow definition, with its position.
         source: WorkflowLoadError,
     },
-    /// The definition names a model, tool or guardrail that the services do not have.
+    /// The definition names a model, tool or guardrail that is not registered in the given `Services`.
     #[error("cannot create workload {workload:?} from its definition; see the cause")]
     Definition {
         /// The name of the workload that cannot be created.

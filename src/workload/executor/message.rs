@@ -12,8 +12,8 @@ use serde_json::Value;
 const CREATOR: &str = "creator";
 
 impl WorkloadExecutor {
-    /// Returns the workload message of a trigger, after the trigger's `llm_hints` are applied. The `llm_hints` apply
-    /// because models receive the message, and the session stores the message.
+    /// Returns the message for the workload from a trigger, in the form that the trigger's `llm_hints` allow models to
+    /// see. The `llm_hints` apply because models receive the message, and the session stores the message.
     pub(super) async fn message(
         &self,
         trigger: &Breadcrumb,
@@ -69,7 +69,8 @@ async fn user_text(
     }
 }
 
-/// Returns the workload message of a trigger, from the part of its context that a model may see.
+/// Returns the message for the workload from a trigger breadcrumb, read from `shown`: the part of the trigger's context
+/// that a model may see.
 fn message_of(trigger: &Breadcrumb, shown: &Json) -> WorkloadMessage {
     let is_chat = trigger.schema_name.as_deref() == Some(CHAT_MESSAGE);
     let text = match is_chat {
@@ -87,8 +88,8 @@ fn message_of(trigger: &Breadcrumb, shown: &Json) -> WorkloadMessage {
     }
 }
 
-/// Returns the JSON context of a trigger, without the field `creator` if an outer run wrote the trigger for this
-/// run.
+/// Returns the JSON context of a trigger, without the field `creator` if another workload run wrote the trigger to
+/// start an inner run.
 fn without_creator(trigger: &Breadcrumb, shown: &Json) -> Json {
     let mut context = shown.clone();
     if tag_value(trigger, PARENT_TAG).is_some() && context.get(CREATOR).is_some() {

@@ -138,8 +138,8 @@ impl WorkloadExecutor {
         self
     }
 
-    /// Sets the lease, timeout, order and retry policy of the workload executor's runs. The kind and the definition
-    /// stay. If `profile` lists the schemas that runs may write, runs may write only these; otherwise the current list
+    /// Sets the options of the workload executor's runs: lease, timeout, order of the runs, and retry policy. The kind and the
+    /// definition stay. If `profile` lists the schemas that runs may write, runs may write only these; otherwise the current list
     /// stays. By default, a turn may take an hour.
     #[must_use]
     pub fn with_profile(mut self, profile: Profile) -> Self {
@@ -151,9 +151,9 @@ impl WorkloadExecutor {
         self
     }
 
-    /// Calls `sink` for each event of the executor's runs, and of the runs within them. `sink` must not block. A panic
-    /// of `sink` has no effect. Each attempt of a run is a separate stream. An interrupted attempt ends as `cancelled`,
-    /// and the next attempt may continue the run.
+    /// Calls `sink` for each event of the executor's runs, and of the inner runs that start within these runs. `sink` must not
+    /// block. A panic of `sink` has no effect. Each attempt of a run is a separate stream. An interrupted attempt ends as
+    /// `cancelled`, and the next attempt may continue the run.
     ///
     /// A second call replaces the closure. Each worker calls its own closure, for the attempts that
     /// it executes.
@@ -278,7 +278,7 @@ impl WorkloadExecutor {
         }))
     }
 
-    /// Returns the name of the flow that a trigger starts.
+    /// Returns the name of the flow that a request trigger names, otherwise the name of the workload's default flow or agent.
     fn flow_of<'t>(&'t self, trigger: &'t Breadcrumb) -> &'t str {
         let is_request = trigger.schema_name.as_deref() == Some(Self::REQUEST);
         let named = trigger.context.text("flow").filter(|_| is_request);
@@ -286,7 +286,7 @@ impl WorkloadExecutor {
     }
 }
 
-/// Checks that a workload can be created from a definition, before the first turn.
+/// Checks that a workload can be created from a definition, so that an error appears before the first trigger or message.
 pub(super) fn check_definition(
     definition: &dyn Definition,
     services: &Services,
