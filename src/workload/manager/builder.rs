@@ -119,7 +119,7 @@ impl WorkloadManagerBuilder {
         self
     }
 
-    /// Allows an [`Ident`](super::Ident) to be the path of any file that the process can read. Disabled by default,
+    /// Allows a workload [identifier](super::Ident) to be the path of any file that the process can read. Disabled by default,
     /// because identifiers may come from users.
     pub fn allow_paths(mut self) -> Self {
         self.manager.allows_paths = true;
@@ -134,14 +134,15 @@ impl WorkloadManagerBuilder {
         self
     }
 
-    /// Sets the choice of the flow or agent that starts a run if neither the identifier nor the definition names one.
-    /// Defaults to [`EntryPolicy::Ask`].
+    /// Sets the rule that selects the flow or agent that starts a run if neither the workload identifier nor the definition names
+    /// one. Defaults to [`EntryPolicy::Ask`].
     pub fn entry_policy(mut self, policy: EntryPolicy) -> Self {
         self.manager.policy = policy;
         self
     }
 
-    /// Sets the behavior for a workload name if the file with this workload cannot be loaded. Defaults to [`BrokenPolicy::Fail`].
+    /// Sets whether loading by name fails or continues with the next workload of this name if a workload file cannot be loaded.
+    /// Defaults to [`BrokenPolicy::Fail`].
     pub fn broken(mut self, policy: BrokenPolicy) -> Self {
         self.manager.broken = policy;
         self

@@ -99,8 +99,8 @@ impl Roots {
         }
     }
 
-    /// Returns the sorted names of the files and folders in a folder, and the number of checked entries. Excluded names
-    /// are omitted. The exclusions do not apply to the root itself.
+    /// Returns the sorted names of the files and folders in a folder, without excluded names, and the number of all
+    /// checked entries. The exclusions do not apply to the root itself.
     fn names(&self, folder: &Path) -> io::Result<(Vec<String>, usize)> {
         let (mut names, mut checked) = (Vec::new(), 0);
         for entry in fs::read_dir(folder)?.take(MAX_ENTRIES + 1) {

@@ -61,9 +61,10 @@ pub struct LoaderSource<'s> {
     pub name: &'s str,
     /// The text of the workload definition.
     pub text: &'s str,
-    /// The flow or agent that a run starts with, if the identifier names one.
+    /// The flow or agent that a run starts with, or `None` if the workload identifier names neither.
     pub entry: Option<&'s str>,
-    /// The choice of the flow or agent that starts a run if neither the identifier nor the definition names one.
+    /// The rule that selects the flow or agent that starts a run if neither the workload identifier nor the definition
+    /// names one.
     pub policy: EntryPolicy,
 }
 

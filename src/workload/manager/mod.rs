@@ -66,7 +66,7 @@ pub struct WorkloadManager {
     cache: Cache,
 }
 
-/// Behavior for a workload name if the file with this workload cannot be loaded.
+/// Rule for loading a workload by name if the file of the first workload with this name cannot be loaded.
 ///
 /// [`WorkloadManagerBuilder::broken`] sets it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -75,7 +75,7 @@ pub enum BrokenPolicy {
     /// Loading the workload fails with the error of its file.
     #[default]
     Fail,
-    /// The next workload of the same name is loaded instead, if there is one.
+    /// Loading continues with the workload of the same name that has the next lower precedence, if there is one.
     Next,
 }
 
@@ -86,7 +86,8 @@ impl WorkloadManager {
         WorkloadManagerBuilder::new()
     }
 
-    /// Loads the workload with an identifier in a form that [`Ident`] describes. Needs a tokio runtime.
+    /// Loads the workload with this identifier: a name, a file path or `store:<id>`, as [`Ident`] describes. Needs a
+    /// tokio runtime.
     ///
     /// # Errors
     /// Returns a [`WorkloadLoadError`] with all searched locations and similar existing names.
