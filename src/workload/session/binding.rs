@@ -33,8 +33,8 @@ impl SessionStore {
 }
 
 impl Conversation {
-    /// Reads the session log for a turn. `is_continued` is `true` if a turn resumes or is part of another turn: a
-    /// missing log was deleted then.
+    /// Reads the session log at the start of a turn, and returns it with a handle of the conversation that is bound to
+    /// this log. `is_continued` is `true` if a turn resumes or is part of another turn: a missing log was deleted then.
     pub(in crate::workload) async fn open_for_turn(
         &self,
         is_continued: bool,
@@ -46,8 +46,8 @@ impl Conversation {
         }
     }
 
-    /// Binds a session handle to the session log of a turn, and creates an empty log if the session has none. After the
-    /// deletion of the session, the returned handle and its clones read and add nothing.
+    /// Returns a handle of this conversation for one turn, bound to the current session log, which is created if the
+    /// session has none. After the deletion of the session, the returned handle and its clones read and add nothing.
     pub(in crate::workload) async fn bind(
         &self,
         mut log: Log,
@@ -65,7 +65,8 @@ impl Conversation {
         Ok((session, log))
     }
 
-    /// Checks that the session still has the log with which the turn started.
+    /// Returns an error if the session no longer has the log with which the turn started, because the session was
+    /// deleted.
     pub(super) fn check_bound_log(&self, head: Option<&Breadcrumb>) -> Result<(), SessionError> {
         match (self.bound_log, head) {
             (Some(bound_log), head)

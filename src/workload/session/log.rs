@@ -38,7 +38,8 @@ pub enum LogEntry {
         /// The messages of the turn, in order.
         messages: Vec<ChatMessage>,
     },
-    /// A suspended turn. The turn can continue while this entry is the last entry of the session log.
+    /// A suspended turn, with the data to continue it. The turn can continue while this entry is the last entry of the
+    /// session log.
     Suspended {
         /// The message of the suspended turn.
         message: workload::WorkloadMessage,
@@ -49,11 +50,11 @@ pub enum LogEntry {
     },
 }
 
-/// The fields of a session log's head breadcrumb.
+/// The fields of a session log's head: the breadcrumb with the entry count of the log and the summary of omitted
+/// entries.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct HeadFields {
-    /// ID of the session log's head breadcrumb. Only the log of an agent has this field: `None` in the log of a
-    /// session.
+    /// ID of the session log to which the log of an agent belongs. `None` in the log of a session.
     #[serde(default)]
     pub(super) began: Option<BreadcrumbId>,
     /// Number of entries that were ever added to the session log.
@@ -61,7 +62,7 @@ pub(super) struct HeadFields {
     /// Number of the oldest session log entry that compaction has left in the conversation. Compaction has removed or
     /// summarised the earlier entries.
     pub(super) since: u64,
-    /// Summary of the session log entries whose number is less than `since`.
+    /// Summary of the session log entries that compaction omitted, which are those with a number less than `since`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) summary: Option<String>,
 }
@@ -128,8 +129,8 @@ impl Log {
         self.head_fields.entries
     }
 
-    /// Returns `true` if every entry that was added to the session log is read. Compaction has omitted none, and the
-    /// log does not exceed the maximum number of read entries.
+    /// Returns `true` if this copy of the session log contains every entry that was ever added to the log. Compaction
+    /// has omitted none, and the log does not exceed the maximum number of read entries.
     pub(super) const fn is_complete(&self) -> bool {
         self.head_fields.since == 0 && self.head_fields.entries <= MAX_ENTRIES
     }
@@ -187,7 +188,7 @@ impl LogEntry {
     }
 }
 
-/// Returns the size in bytes of a value as JSON, by which a store measures a breadcrumb.
+/// Returns the size in bytes of a value as JSON text, which counts for a store's limit of the breadcrumb size.
 pub(in crate::workload) fn json_bytes(value: &impl Serialize) -> usize {
     // The store rejects a value that cannot be serialized.
     serde_json::to_string(value).map_or(0, |text| text.len())

@@ -67,8 +67,8 @@ pub struct Conversation {
     store: Arc<dyn BreadcrumbStore>,
     id: Arc<str>,
     scope: StepPath,
-    /// ID of the session log at the start of the turn. The logs of the agents belong to this session log. After the
-    /// deletion of this log, this handle adds nothing.
+    /// ID of the session log that this conversation had at the start of the turn, or `None` for a conversation outside of a turn.
+    /// The logs of the agents belong to this session log. After the deletion of this log, the conversation adds nothing.
     bound_log: Option<BreadcrumbId>,
 }
 
@@ -79,7 +79,7 @@ impl SessionStore {
         Self { store }
     }
 
-    /// Returns the session with an ID. A session without entries is empty. Does not access the store.
+    /// Returns a handle to the session with an ID, without access to the store. A session without entries is empty.
     #[must_use]
     pub fn session(&self, id: impl Into<Arc<str>>) -> Conversation {
         Conversation {
@@ -239,7 +239,7 @@ impl Conversation {
         Ok(log)
     }
 
-    /// Returns the newest entries of a session log that match `selector`, in any order and at most `limit`.
+    /// Returns the newest entries of a session log whose breadcrumbs match `selector`, in any order and at most `limit`.
     async fn entries(
         &self,
         head: BreadcrumbId,
@@ -256,8 +256,8 @@ impl Conversation {
             .collect()
     }
 
-    /// Changes the fields of the session log's head breadcrumb and adds an entry, in one commit. Returns the new ID and
-    /// version of the log.
+    /// Updates the head of a session log (the breadcrumb with the log's entry count) and adds an entry, in one commit. Returns
+    /// the new ID and version of the log.
     async fn change(
         &self,
         (id, version): (BreadcrumbId, u64),
@@ -273,8 +273,9 @@ impl Conversation {
         Ok(head.map(|head| (head.id, head.version)))
     }
 
-    /// Creates the head breadcrumb of the session log in the store, unless the log exists. Two concurrent calls both return the older
-    /// log. Returns version 1, so that a log with entries of another writer causes a conflict.
+    /// Creates the head of a session log (the breadcrumb with the log's entry count) in the store, unless the log exists. Two
+    /// concurrent calls both return the older log. Returns version 1, so that a log with entries of another writer causes a
+    /// conflict.
     async fn create_log(&self) -> Result<(BreadcrumbId, u64), SessionError> {
         if let Some(head) = self.head().await? {
             self.check_bound_log(Some(&head))?;
@@ -319,8 +320,8 @@ impl Conversation {
         }))
     }
 
-    /// Returns the tag of the session log's head breadcrumb. For an agent, the tag contains the ID of the session's
-    /// log, so that a new session has new logs.
+    /// Returns the tag by which the head of a session log is found: the breadcrumb with the log's entry count. For an agent, the
+    /// tag contains the ID of the session's log, so that a new session has new logs.
     fn tag(&self) -> String {
         log_tag(&self.id, self.scope.as_str(), self.session_log_id())
     }
@@ -355,8 +356,8 @@ fn tag_of_entries(head: BreadcrumbId) -> String {
     format!("session-entries:{head}")
 }
 
-/// Converts the context of a session log breadcrumb to JSON text. The text needs less memory than the parsed value. A
-/// value that cannot be converted stays parsed, and the store rejects the value.
+/// Converts the context of a session log breadcrumb to JSON text, which needs less memory than the parsed value. A value that
+/// cannot be converted stays parsed, and the store rejects the value.
 fn as_text(value: Value) -> Json {
     Json::from_text(value.to_string()).unwrap_or_else(|_| value.into())
 }
