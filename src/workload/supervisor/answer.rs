@@ -18,8 +18,8 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TurnAnswerError {
-    /// No valid question has this ticket (the ID of a question). A question is not valid if its breadcrumb was changed
-    /// after the first version.
+    /// No question has this ticket (the ID of a question), or the breadcrumb of the question was changed after its
+    /// first version.
     #[error(
         "no question has the ticket {:?}; pass the field `requestId` of the question's human.request.v1 breadcrumb",
         excerpt(ticket, 80)

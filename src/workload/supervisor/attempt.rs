@@ -31,8 +31,8 @@ struct AttemptInput {
     message: WorkloadMessage,
     trigger: Breadcrumb,
     context: ExecutionContext,
-    /// Session handle that is bound to the session log of the turn. After the deletion of the session, the handle adds
-    /// nothing. `entries_at_start` is the number of session log entries when the turn started.
+    /// The session's conversation, bound to the session log of the turn. After the deletion of the session, the
+    /// conversation adds nothing. `entries_at_start` is the number of session log entries when the turn started.
     session: Conversation,
     entries_at_start: u64,
     /// The saved state from which the turn continues, if the turn was suspended.

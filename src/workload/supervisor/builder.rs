@@ -108,7 +108,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Creates the supervisor of the workload.
+    /// Creates the supervisor of the workload, after a check that the workload can be created.
     ///
     /// # Errors
     /// Returns a [`WorkloadError`] if every turn would fail, for example because the definition names a tool that the

@@ -151,7 +151,7 @@ impl Default for Restart {
     }
 }
 
-/// Error returned when a supervisor accepts no turn or subscriber.
+/// Error returned when a supervisor rejects a turn or a subscriber.
 ///
 /// `send`, `resume` and `subscribe` return it before they change anything. After a limit, answer
 /// the user with a request to wait, or repeat the call after [`retry`](Self::retry).
@@ -203,7 +203,8 @@ pub enum SupervisorError {
 }
 
 impl SupervisorError {
-    /// Returns a delay of one second if a repeated call can succeed, and [`Retry::Never`] otherwise.
+    /// Returns a delay of one second if a later call can be accepted, and [`Retry::Never`] if the supervisor would reject it
+    /// again.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         match self {
@@ -302,9 +303,9 @@ impl Supervisor {
         SupervisorBuilder::new(definition, services.clone(), Arc::new(store.clone()))
     }
 
-    /// Sends a message to a session. The turn runs after all earlier turns of the session have ended. If the last turn
-    /// of the session is suspended, this turn fails with the code `suspended`, until that turn is
-    /// [resumed](Self::resume) or [given up](Self::give_up).
+    /// Sends a message to a session, and queues a turn of the workload that processes the message. The turn runs after all
+    /// earlier turns of the session have ended. If the last turn of the session is suspended, this turn fails with the code
+    /// `suspended`, until that turn is [resumed](Self::resume) or [given up](Self::give_up).
     ///
     /// # Errors
     /// Returns [`SupervisorError::SessionFull`] or [`SupervisorError::Full`] if too many turns wait,
@@ -453,7 +454,7 @@ impl Supervisor {
         self.shared.health()
     }
 
-    /// Returns the handle for the sessions in the supervisor's store.
+    /// Returns a [`SessionStore`] with access to all sessions in the supervisor's store.
     ///
     /// Use it to show the earlier messages of a session, or to delete a session.
     #[must_use]

@@ -261,7 +261,7 @@ impl Shared {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the turns of a session until none waits.
+    /// Runs the waiting turns of a session one after the other, until no turn waits.
     async fn run_turns(this: Arc<Self>, session: Arc<str>) {
         while let Some((job, stopped, events)) = this.next_turn(&session) {
             let mut emitter = job.emitter(&events);

@@ -15,8 +15,8 @@ use tokio::sync::broadcast::{self, error::RecvError};
 #[derive(Debug)]
 pub struct Subscriber {
     session: Arc<str>,
-    /// The receiver of the session's events. The field is `None` only during drop, because an existing receiver counts
-    /// as a subscriber of the session.
+    /// Receiver that is `None` only while the subscriber is dropped, because an existing receiver counts as a
+    /// subscriber of the session.
     events: Option<broadcast::Receiver<Arc<WorkloadEvent>>>,
     shared: Weak<Shared>,
 }
