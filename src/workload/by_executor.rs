@@ -21,19 +21,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Maximum delay until a workload turn checks again whether the run of its inner executor has ended. The inner run is
-/// suspended, paused, or held by another worker.
+/// Maximum delay until a workload that runs an executor checks again whether the executor's run has ended. The
+/// executor's run is suspended, paused, or held by another worker.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Maximum time for which a workload turn waits in memory, without being suspended, for its inner executor's run. A run
-/// that yields to another attempt waits for less. For a longer wait, the turn is suspended too. Clocks may differ by
-/// about this much.
+/// Maximum time for which a workload that runs an executor waits in memory for the executor's run, without being
+/// suspended. A run that yields to another attempt waits for less. For a longer wait, the turn is suspended too. Clocks
+/// may differ by about this much.
 const MAX_ACTIVE_WAIT: Duration = Duration::from_secs(1);
 
-/// Minimum delay before a workload turn continues its inner executor's run that yielded to another attempt.
+/// Minimum delay before a workload continues the run of its executor after this run has yielded to another attempt.
 const MIN_DELAY: Duration = Duration::from_millis(1);
 
-/// Version number of each trigger breadcrumb that a workload run writes for its inner executor.
+/// Version number of each trigger breadcrumb that a workload writes to start its executor.
 const TRIGGER_VERSION: u64 = 1;
 
 /// Definition that runs any executor as a workload. Each message is written to the store as a trigger of the executor,
@@ -178,7 +178,7 @@ impl WorkloadMessage {
 }
 
 struct ExecutorWorkload {
-    /// Store in which a workload run writes the trigger for the inner executor.
+    /// Store in which the workload writes the trigger that starts its executor.
     store: Arc<dyn BreadcrumbStore>,
     executor: Arc<dyn UniversalExecutor>,
     schema: String,
@@ -257,7 +257,7 @@ impl ExecutorWorkload {
         })
     }
 
-    /// Processes the trigger until the inner executor's run ends or waits.
+    /// Executes the run that a trigger starts in the workload's executor, until the executor's run ends or waits.
     ///
     /// If the outer run has a deadline, this method also returns when the inner run yields to another attempt. The
     /// outer run then yields too, because the deadline would interrupt the steps of the inner run.
@@ -288,8 +288,8 @@ impl ExecutorWorkload {
         }
     }
 
-    /// Returns the trigger breadcrumb for the inner executor, and creates it in the first attempt. All attempts have
-    /// the same trigger.
+    /// Returns the trigger breadcrumb that starts the workload's executor, and creates it in the first attempt of the
+    /// workload run. All attempts have the same trigger.
     async fn trigger(
         &self,
         cx: &RunCx,
@@ -334,8 +334,8 @@ impl ExecutorWorkload {
         })
     }
 
-    /// Creates the last event of a workload run from the breadcrumbs in `written`, which the run of the inner executor
-    /// wrote.
+    /// Creates the last event of a workload run, with its output or failure, from the breadcrumbs that the run of its
+    /// executor wrote.
     async fn last_event(
         &self,
         cx: &RunCx,

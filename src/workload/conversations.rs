@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// Maximum size in bytes of one saved tool result. A session saves tool results for its later turns.
 const MAX_RESULT_BYTES: usize = 16 << 10;
 
-/// Maximum size in bytes of the tool calls and results that are saved for one running agent. The newest are retained.
-/// They are saved next to the provider's conversation, and a log entry has room for them with the question and the
+/// Maximum size in bytes of the tool calls and results that are saved for one agent that has not ended yet. The newest are
+/// retained. They are saved next to the provider's conversation, and a log entry has room for them with the question and the
 /// answer.
 const MAX_TOOL_MESSAGES_BYTES: usize = 256 << 10;
 
@@ -35,10 +35,9 @@ pub(super) struct RunConversations {
     session: Conversation,
     cx: RunCx,
     assembly: Arc<Assembly>,
-    /// Path of the agent step that takes part in the session's conversation, or `None` if no agent takes part. The
-    /// messages of this agent are the messages of the session.
+    /// Path of the agent step whose messages are the messages of the session, or `None` if no agent has this role.
     speaker: Option<StepPath>,
-    /// The digest that identifies the turn in session logs.
+    /// Digest of the name of the turn's run, which identifies the turn in session logs.
     turn: String,
     /// The text of the user's message. Any other input of an agent is data.
     user_message: Option<Arc<str>>,
@@ -326,8 +325,8 @@ impl ProviderSession for RecordingSession {
     }
 }
 
-/// Converts the run's ID of a tool call to the ID that the model gave the call in its answer. The run's ID is the number
-/// of the answer, a colon and the ID in the answer.
+/// Converts the ID that a run gave a tool call to the ID that the model gave the call in its answer. The run's ID is the number
+/// of the answer, a colon and the model's ID.
 fn model_call_id(answer: Option<&ChatMessage>, id: &str) -> String {
     let calls = answer.map(ChatMessage::tool_calls).unwrap_or_default();
     let has = |id: &str| calls.iter().any(|call| call.id == id);

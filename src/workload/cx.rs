@@ -30,7 +30,7 @@ pub struct WorkloadMessage {
     /// The name of the message's author, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The name of the flow to start, or `None` if no flow is requested.
+    /// The name of the requested flow, or `None` to start the workload's default flow or agent.
     #[serde(skip)]
     pub(super) flow: Option<String>,
     /// If `true`, the progress of the run that the message starts is stored as breadcrumbs.
@@ -119,7 +119,7 @@ impl RunCx {
         self
     }
 
-    /// Sets the listeners for the events of the runs that this workload run starts.
+    /// Sets the listeners for the events of inner runs, which start within this workload run.
     pub(super) fn listeners(mut self, sink: Sink) -> Self {
         self.emitter.listeners = sink;
         self
@@ -132,7 +132,7 @@ impl RunCx {
         self
     }
 
-    /// Returns the name of the workload run.
+    /// Returns the name that identifies the workload run.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
@@ -175,8 +175,8 @@ impl RunCx {
         self.tell(&StepPath::new(""), kind).await;
     }
 
-    /// Returns the event stream of a workload run that does `work`, as [`Workload::run`](super::Workload::run) returns
-    /// it. The output of `work` is the last event.
+    /// Returns the event stream of a workload run that executes the future `work`, in the form that
+    /// [`Workload::run`](super::Workload::run) returns. The output of `work` is the last event.
     pub fn stream<'w>(
         &self,
         work: impl Future<Output = WorkloadEventKind> + Send + 'w,

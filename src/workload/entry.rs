@@ -17,10 +17,11 @@ pub(crate) enum Entry {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum EntryPolicy {
-    /// Fails with [`EntryError::Ambiguous`]: the caller has to select a flow or agent.
+    /// Selects none of several flows or agents: fails with [`EntryError::Ambiguous`], so that the caller names one.
     #[default]
     Ask,
-    /// Selects the first flow in alphabetical order, otherwise the first agent, because a definition is not ordered.
+    /// Selects the flow with the alphabetically first name, otherwise the agent with the first name. A definition has
+    /// no other order.
     First,
 }
 
@@ -61,10 +62,10 @@ impl EntryError {
     }
 }
 
-/// Returns the flow or agent that starts a run of a workflow. A name from the caller decides. Without a name, the first
-/// existing one is selected in this order: the flow `main`, the flow `default`, the agent `main`, the agent `default`,
-/// the only flow, the only agent of a workflow without flows, and last the flow or agent that `policy` selects. A name
-/// of both a flow and an agent means the flow.
+/// Selects the flow or agent that starts a run of a workflow: the one that the caller names, otherwise a default. The
+/// default is the first existing one in this order: the flow `main`, the flow `default`, the agent `main`, the agent
+/// `default`, the only flow, the only agent of a workflow without flows, and last the flow or agent that `policy`
+/// selects. A name of both a flow and an agent means the flow.
 ///
 /// # Errors
 /// Returns an [`EntryError`] with the known names.
@@ -115,8 +116,8 @@ pub(crate) fn select_entry(
     }
 }
 
-/// Returns the flow or agent that a request to a workflow starts. Without a name, it is the flow `main`, the flow
-/// `default` or the only flow, and an agent only in a workflow without flows.
+/// Selects the flow or agent that a workflow request starts: the one that the request names, otherwise a default. The
+/// default is the flow `main`, the flow `default` or the only flow, and an agent only in a workflow without flows.
 ///
 /// # Errors
 /// Returns the errors of [`select_entry`].

@@ -26,7 +26,7 @@ pub struct WorkloadEvent {
     pub path: StepPath,
     /// Number of the workload event in the stream of its run, counted from 1 without gaps.
     pub sequence: u64,
-    /// Time of the workload event, by the clock of this machine.
+    /// Time of the workload event, by the clock of the machine that emitted it.
     pub at: Timestamp,
     /// Kind of the workload event, with its data.
     pub kind: WorkloadEventKind,
@@ -103,7 +103,7 @@ pub enum WorkloadEventKind {
         /// Number of turns that were omitted from the conversation. If a running agent shortened its own turn, this is the number of
         /// omitted messages.
         left_out: u64,
-        /// If `true`, a summary replaces the omitted part of the conversation.
+        /// If `true`, a summary replaces the omitted turns in the conversation.
         summed_up: bool,
     },
     /// Events with details of the run were dropped, because the reader of the run's event stream is too slow.

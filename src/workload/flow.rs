@@ -45,7 +45,7 @@ pub struct FlowDefinition {
     workflow: Arc<Workflow>,
     /// The names of the flows that a request can start.
     entries: Arc<BTreeSet<String>>,
-    /// Path of the agent step that takes part in the session's conversation, if the run starts with an agent.
+    /// Path of the agent step whose messages are the messages of the session, or `None` if the run starts with a flow.
     speaker: Option<StepPath>,
 }
 
@@ -270,8 +270,8 @@ struct FlowWorkload {
 }
 
 impl FlowWorkload {
-    /// Checks that a request can start a flow. [`FlowRun::begin`](crate::workflow::FlowRun::begin) reports a flow that does not exist, with
-    /// the nearest name.
+    /// Returns an error if requests may not start a flow, because the flow runs only as a step of other flows.
+    /// [`FlowRun::begin`](crate::workflow::FlowRun::begin) reports a flow that does not exist, with the nearest name.
     fn check_entry(&self, flow: &str) -> Result<(), RunError> {
         if self.entries.contains(flow)
             || self.assembly.workflow().flows().all(|one| one.name != flow)

@@ -221,8 +221,8 @@ pub trait Definition: Send + Sync {
     /// `services`.
     fn check(&self, services: &Services, store: &Arc<dyn BreadcrumbStore>) -> Result<(), BoxError>;
 
-    /// Returns `true` if an executor of the workload needs a store with a run ledger, for example because runs wait for people or
-    /// breadcrumbs. Defaults to `false`.
+    /// Returns `true` if runs of the workload in an executor need a store with a run ledger, for example because they wait for
+    /// people or breadcrumbs. Defaults to `false`.
     ///
     /// # Errors
     /// Returns the errors of [`check`](Self::check).
@@ -310,7 +310,7 @@ pub struct Meta {
     pub name: String,
     /// The purpose of the workload, if the definition states it.
     pub description: Option<String>,
-    /// Hash of the workload definition. The hash changes with each change of the definition's content. Empty if unknown.
+    /// Hash of the content of the workload definition, which changes with each change of the content. Empty if unknown.
     pub hash: String,
     /// The flow or agent that a run starts with. Empty for a workload that is not a flow.
     pub entry: String,

@@ -85,16 +85,16 @@ impl Default for WorkloadScope {
 }
 
 impl WorkloadScope {
-    /// Sets the timeout for closing each workload. Defaults to 30 s. A workload that takes longer is dropped, and is
-    /// listed in [`CloseError`].
+    /// Sets the timeout for closing each workload in this collection of workloads. Defaults to 30 s. A workload that
+    /// takes longer is dropped, and is listed in [`CloseError`].
     #[must_use]
     pub const fn close_timeout(mut self, timeout: Duration) -> Self {
         self.close_timeout = timeout;
         self
     }
 
-    /// Creates a workload that this scope closes together with its other workloads. The scope closes the workload in
-    /// [`close`](Self::close), or when the scope is dropped.
+    /// Creates a workload and adds it to this collection, which closes all its workloads together. The scope closes the
+    /// workload in [`close`](Self::close), or when the scope is dropped.
     ///
     /// # Errors
     /// Returns the error of [`Definition::instantiate`].
@@ -108,7 +108,7 @@ impl WorkloadScope {
         Ok(self.add(definition.meta().name.clone(), workload))
     }
 
-    /// Adds a workload that this scope closes together with its other workloads. The scope closes the workload in
+    /// Adds a workload to this collection, which closes all its workloads together. The scope closes the workload in
     /// [`close`](Self::close), or when the scope is dropped.
     pub fn add(
         &mut self,
@@ -124,13 +124,13 @@ impl WorkloadScope {
         &mut *self.workloads[at].1
     }
 
-    /// Returns the number of workloads in this scope that are not closed yet.
+    /// Returns the number of workloads in this collection that are not closed yet.
     #[must_use]
     pub fn open(&self) -> usize {
         self.workloads.len()
     }
 
-    /// Closes all workloads in this scope. Does nothing if they are already closed.
+    /// Closes all workloads in this collection. Does nothing if they are already closed.
     ///
     /// # Errors
     /// Returns a [`CloseError`] with all workloads that could not be closed.

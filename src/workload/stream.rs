@@ -34,7 +34,7 @@ pub struct EventStream<'w> {
     emitter: RunEmitter,
     /// The work of the workload run, or `None` once it has ended.
     work: Option<BoxFuture<'w, WorkloadEventKind>>,
-    /// If `true`, other tasks of the async runtime run before the event stream polls the run's work again.
+    /// If `true`, the event stream lets other tasks of the async runtime run before its next poll of the run's work.
     yields: bool,
 }
 
@@ -111,7 +111,8 @@ impl fmt::Debug for EventStream<'_> {
 pub(super) struct RunEmitter {
     run: Arc<str>,
     parent: Option<Arc<str>>,
-    /// Listeners for the events of inner runs. The event stream of this run does not contain these events.
+    /// Listeners for the events of inner runs, which start within this run. The event stream of this run does not
+    /// contain these events.
     pub(super) listeners: Sink,
     buffer: Arc<Mutex<Buffer>>,
     waker: Arc<AtomicWaker>,
@@ -138,7 +139,8 @@ impl RunEmitter {
         }
     }
 
-    /// Emits an event of the run at once. Drops a detail if the buffer is full.
+    /// Emits an event of the run without waiting. If the buffer is full, an event with details is joined to the last
+    /// event or dropped.
     pub(super) fn emit(&self, path: &StepPath, kind: WorkloadEventKind) {
         let mut buffer = self.buffer();
         if buffer.is_over {
@@ -153,7 +155,7 @@ impl RunEmitter {
         self.waker.wake();
     }
 
-    /// Emits an event of the run once the buffer is not full.
+    /// Waits until the event buffer has space, and then emits an event of the run.
     pub(super) async fn emit_with_backpressure(&self, path: &StepPath, kind: WorkloadEventKind) {
         loop {
             let event_taken = self.event_taken.notified();

@@ -46,7 +46,7 @@ pub struct TurnOutcome {
 pub(super) struct Panic(Mutex<Box<dyn Any + Send>>);
 
 impl Panic {
-    /// Resumes the panic of a workload in the caller of the turn.
+    /// Panics in the caller of the turn, with the payload of the workload's panic.
     pub(super) fn resume(self) -> ! {
         resume_unwind(self.0.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
@@ -73,8 +73,8 @@ impl TurnOutcome {
         }
     }
 
-    /// Returns the output of a completed turn as text: a string as it is, any other value as JSON. Returns `None` for a
-    /// turn that did not complete.
+    /// Returns the output of a completed turn as text, or `None` if the turn did not complete. A string is returned as
+    /// it is, any other value as JSON.
     ///
     /// Use it to answer a chat message. For structured output, match on [`status`](Self::status).
     #[must_use]
@@ -112,7 +112,8 @@ pub(super) struct TurnSession {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TurnCancellation<'t> {
     pub(super) stop: &'t CancellationToken,
-    /// Maximum time that a cancelled turn waits for work that must not be interrupted.
+    /// Maximum time that a cancelled turn waits for its write to the session log, and that the workload may take to
+    /// close.
     pub(super) close_timeout: Duration,
 }
 
@@ -125,7 +126,7 @@ struct RunResult {
     cause: Option<BoxError>,
 }
 
-/// The result of a turn whose workload did not run to its end.
+/// The result of a turn that was cancelled, panicked or failed before its workload reported the last event.
 struct IncompleteRun {
     status: TurnStatus,
     /// The error that ended the turn, from the store or from the execution context. `None` if the turn ended for

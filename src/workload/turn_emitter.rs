@@ -12,8 +12,9 @@ use crate::workflow::{FlowEventKind, StepPath};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Emitter of a turn's events for listeners. Renumbers the events of the workload's runs, and withholds their ends
-/// until the outcome of the turn is known. An emitter that is dropped before its end emits the end of a cancelled turn.
+/// Emitter that sends the events of all attempts of a turn to listeners as one stream. Renumbers the events of the
+/// workload's runs, and withholds their ends until the outcome of the turn is known. An emitter that is dropped before
+/// its end emits the end of a cancelled turn.
 #[derive(Debug)]
 pub(super) struct TurnEmitter {
     run: Arc<str>,
