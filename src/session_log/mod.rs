@@ -14,7 +14,7 @@ use crate::hex::hex;
 use crate::model::BreadcrumbId;
 use sha2::{Digest, Sha256};
 
-/// Schema of the breadcrumb that represents a session log and to which the log's entries belong.
+/// Schema of the head of a session log: the breadcrumb with the entry count of the log.
 pub(crate) const HEAD: &str = "session.log.v1";
 
 /// Schema of an entry of a session log.
