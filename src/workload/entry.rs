@@ -2,7 +2,7 @@ use crate::error::{Retry, excerpt};
 use crate::model::nearest;
 use crate::workflow::Workflow;
 
-/// The flow or agent that a run of a definition starts with.
+/// The flow or agent that a run of a workload definition starts with.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Entry {
     /// The name of the flow that a run starts with.

@@ -28,7 +28,7 @@ pub enum TurnStatus {
         /// The decision whether and when the turn is retried.
         retry: MayRetry,
     },
-    /// The turn waits for a breadcrumb or a time, or is due at once for another attempt.
+    /// The turn is suspended: it waits for a breadcrumb or a time, or it yields to another attempt, which is due at once.
     ///
     /// `Supervisor::resume` of the feature `workloads` continues it. An executor's run is continued
     /// by the runtime.

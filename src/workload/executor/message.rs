@@ -28,7 +28,7 @@ impl WorkloadExecutor {
         }
     }
 
-    /// Returns the workload message with the input of a workflow request.
+    /// Creates the message for the workload from the trigger breadcrumb of a workflow request, with the input in this request.
     async fn request(
         &self,
         trigger: &Breadcrumb,

@@ -59,7 +59,7 @@ pub(super) struct HeadFields {
     pub(super) began: Option<BreadcrumbId>,
     /// Number of entries that were ever added to the session log.
     pub(super) entries: u64,
-    /// Number of the oldest session log entry that compaction has left in the conversation. Compaction has removed or
+    /// Sequence number of the oldest session log entry that compaction has left in the conversation. Compaction has removed or
     /// summarised the earlier entries.
     pub(super) since: u64,
     /// Summary of the session log entries that compaction omitted, which are those with a number less than `since`.
