@@ -114,7 +114,7 @@ pub(super) struct LimitedAdditions {
     pub(super) breadcrumbs: (i64, i64),
     /// Number of open runs that the transaction adds, and the tenant's maximum number of open runs.
     pub(super) runs: (i64, i64),
-    /// Number of idempotency keys of ledger requests that the transaction adds, and the tenant's maximum number of these keys.
+    /// Number of idempotency keys that the transaction adds, and the tenant's maximum number of idempotency keys.
     pub(super) requests: (i64, i64),
 }
 

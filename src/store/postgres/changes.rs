@@ -20,7 +20,7 @@ pub(super) struct Changes {
     /// position.
     pub(super) events: Vec<Event>,
     pub(super) runs: HashMap<RunIdentity, StoredRun>,
-    /// New idempotency keys of ledger requests that the transaction adds, each with the trigger that its request created.
+    /// Idempotency keys that the transaction adds, each with the trigger that its request created.
     pub(super) requests: BTreeMap<RequestKey, RecordedKey>,
     /// Ordering keys with runs that the transaction's jobs (store operations) added or changed. Each of these runs is still in the order of
     /// its ordering key.

@@ -100,6 +100,6 @@ pub(super) struct ReadyToCommit {
     pub(super) commit_positions: Vec<(CommitPosition, Vec<Event>)>,
     /// Changes of the transaction that are not written yet.
     pub(super) last: Option<FinalMessage>,
-    /// If `true`, the tenant has idempotency keys of ledger requests that are old enough to be checked for deletion.
+    /// If `true`, the tenant has idempotency keys that are old enough to be checked for deletion.
     pub(super) has_old_keys: bool,
 }

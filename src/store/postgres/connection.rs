@@ -175,8 +175,8 @@ pub(super) async fn check(connection: &mut PgConnection) -> Result<bool, Connect
 /// so the statement's own commit waits until the log is on disk, and on the synchronous standbys.
 pub(super) const FLUSH: &str = "SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')";
 
-/// SQL statement with which a transaction that changed nothing makes all earlier commits durable. It does nothing if the server
-/// knows that they are durable. The transaction's result can depend on a commit that is not durable yet. See also [`FLUSH`].
+/// SQL statement that makes earlier commits durable after a transaction that wrote nothing, because its result can depend on a
+/// commit that is not durable yet. It does nothing if the server knows that all commits are durable. See also [`FLUSH`].
 pub(super) const FLUSH_IF_BEHIND: &str = "
     SELECT pg_logical_emit_message(TRUE, 'universal-executor', '')
     WHERE current_setting('synchronous_standby_names') <> '' OR pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()";

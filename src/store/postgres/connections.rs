@@ -22,14 +22,14 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 /// Maximum time for which the pool retains an idle PostgreSQL connection.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// Pool of one store's PostgreSQL connections.
+/// Pool of one store's connections to the PostgreSQL server, created on demand and reused.
 #[derive(Debug)]
 pub(super) struct Connections {
     options: PgConnectOptions,
     /// SQL statements that each new connection of the pool executes first.
     set_up: String,
     wait_timeout: Duration,
-    /// Semaphore with one permit for each PostgreSQL connection that the pool can still hand out.
+    /// Semaphore that limits how many of the pool's PostgreSQL connections are in use at the same time.
     free: Semaphore,
     /// Idle PostgreSQL connections of the pool. The last one was used last.
     idle: Mutex<Vec<IdleConnection>>,

@@ -262,7 +262,8 @@ impl Database {
     }
 }
 
-/// Returns the `PREPARE` statements that each PostgreSQL connection runs before it executes a prepared statement. The tables must exist.
+/// Returns the `PREPARE` statements that each PostgreSQL connection executes once, before the first transaction or read that uses
+/// a prepared statement. The tables must exist.
 pub(super) fn statements() -> String {
     let (begin, facts) = (begin::statements(), facts::statements());
     let (lease, queue) = (lease::statement(), queue::statement());

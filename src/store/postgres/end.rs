@@ -1,4 +1,5 @@
-//! Last message of a PostgreSQL transaction: it locks the tenant's row, writes all changes, commits, and waits until the commit is durable.
+//! Last protocol message of a PostgreSQL transaction: it locks the tenant's row, writes all changes, commits, and waits until the
+//! commit is durable.
 //!
 //! The commits of a tenant follow one another, which gives them their order. They do not wait for each other's disk writes: a
 //! commit releases the row without being durable, and then waits for the server's log together with all other transactions. A
@@ -16,15 +17,15 @@ use super::statement::Statement;
 use futures::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Either, PgConnection};
 
-/// Failure of the last message of a PostgreSQL transaction, which writes and commits.
+/// Failure of the last protocol message of a PostgreSQL transaction, which writes and commits.
 pub(super) struct FinalMessageError {
     pub(super) error: sqlx::Error,
-    /// If `true`, the server confirmed the commit, and only a later part of the transaction's last message failed.
+    /// If `true`, the server confirmed the commit, and only a later part of the transaction's last protocol message failed.
     is_committed: bool,
 }
 
 impl FinalMessageError {
-    /// Returns `true` if the transaction may have been committed although its last message failed.
+    /// Returns `true` if the transaction may have been committed although its last protocol message failed.
     pub(super) fn is_in_doubt(&self) -> bool {
         let is_rejected = match Class::of(&self.error) {
             Class::Conflict | Class::Permanent | Class::ReadOnly | Class::Setup => true,
@@ -41,17 +42,18 @@ impl FinalMessageError {
     }
 }
 
-/// Results of the last message of a PostgreSQL transaction, which writes, commits and claims runs.
+/// Results of the last protocol message of a PostgreSQL transaction, which writes, commits and claims runs.
 #[derive(Default)]
 pub(super) struct FinalMessageResult {
-    /// Position of the transaction's changes in the tenant's commit order, or `None` if the last message wrote no changes.
+    /// Position of the transaction's changes in the tenant's commit order, or `None` if the last protocol message wrote no
+    /// changes.
     pub(super) commit_position: Option<CommitPosition>,
-    /// Runs that were leased by the claims in the last message of the PostgreSQL transaction.
+    /// Runs that were leased by the claims in the last protocol message of the PostgreSQL transaction.
     pub(super) leased: Vec<Leased>,
 }
 
-/// Sends the last message of a PostgreSQL transaction, which writes and commits. `claims` are statements that claim due runs after the
-/// commit, in a separate transaction.
+/// Sends the last protocol message of a PostgreSQL transaction, which writes and commits. `claims` are statements that claim due
+/// runs after the commit, in a separate transaction.
 pub(super) async fn end(
     database: &Database,
     mut connection: Connection<'_>,

@@ -432,7 +432,7 @@ fn unavailable(retry_after: Duration, source: BoxError) -> StoreError {
     }
 }
 
-/// Returns the error of a read from a standby that has not replayed an event yet.
+/// Returns the error of a read from a standby server that still lacks an event which this process has read or committed before.
 pub(super) fn standby_is_behind(tenant: &str, position: u64) -> StoreError {
     let reason = format!(
         "the server is a standby that has not replayed event {position} of tenant {tenant:?} yet; point the connection \

@@ -6,8 +6,8 @@ use super::tenant::provisional_number;
 use crate::model::Event;
 use crate::store::durable::events::kind;
 
-/// SQL condition: other programs have inserted rows for the tenant named `$1` in the table `ux_inbox` that are not rejected and
-/// that this session may process.
+/// SQL condition that is true if the tenant named `$1` has unrejected rows in the table `ux_inbox`, and the session's user and
+/// server allow changes to the table.
 macro_rules! has_inbox {
     () => {
         "NOT pg_is_in_recovery() AND EXISTS (SELECT 1 FROM ux_inbox AS i WHERE i.tenant = $1 AND i.refused IS NULL)

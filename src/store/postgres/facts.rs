@@ -1,4 +1,5 @@
-//! Rows that the jobs (store operations) of a PostgreSQL transaction need: rows of runs, ordering keys, breadcrumbs and request keys.
+//! Rows that the jobs (store operations) of a PostgreSQL transaction need: rows of runs, ordering keys, breadcrumbs and
+//! idempotency keys of requests.
 
 use super::request_keys::{self, RequestKey};
 use super::row::{self, OrderingKey, RunLookupKey, StoredRun, ordering_key_of};
@@ -15,8 +16,8 @@ use sqlx::postgres::PgRow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-/// Runs, breadcrumbs and request keys to be read at once for all jobs (store operations) of a PostgreSQL transaction. Further rows are read
-/// when a job needs them.
+/// Runs, breadcrumbs and idempotency keys of requests to be read at once for all jobs (store operations) of a PostgreSQL
+/// transaction. Further rows are read when a job needs them.
 #[derive(Default)]
 pub(super) struct FactQuery {
     /// Runs whose ledger rows the transaction must read and lock.
@@ -26,7 +27,7 @@ pub(super) struct FactQuery {
     /// Ordering keys of runs that the transaction must lock.
     pub(super) ordering_keys: BTreeSet<OrderingKey>,
     pub(super) breadcrumbs: Vec<BreadcrumbId>,
-    /// Request keys whose records the transaction must read.
+    /// Idempotency keys of requests that the transaction must look up.
     pub(super) requests: BTreeSet<RequestKey>,
 }
 
@@ -46,7 +47,7 @@ impl FactQuery {
         self.enqueued.push(run.clone());
     }
 
-    /// Adds to a message the SQL statements that read the wanted runs, breadcrumbs and request keys.
+    /// Adds to a protocol message the SQL statements that read the runs, breadcrumbs and idempotency keys in this query.
     pub(super) fn add_statements(mut self, tenant: i64, message: &mut Vec<String>) -> PendingFacts {
         if !self.runs.is_empty() && !self.enqueued.is_empty() {
             let locked: BTreeSet<RunLookupKey> = self.runs.iter().map(row::lookup_key).collect();
@@ -77,12 +78,12 @@ impl FactQuery {
     }
 }
 
-/// Runs, breadcrumbs and request keys that [`FactQuery::add_statements`] requested from the PostgreSQL server. [`read`](Self::read) reads
-/// them from the server's answer.
+/// Query for runs, breadcrumbs and idempotency keys whose SQL statements were added to a protocol message, and whose result has
+/// not been read. [`read`](Self::read) reads the result from the server's answer.
 pub(super) struct PendingFacts(FactQuery);
 
 impl PendingFacts {
-    /// Reads the wanted runs, breadcrumbs and request keys from the rows that the SQL statements returned.
+    /// Reads the requested runs, breadcrumbs and idempotency keys from the SQL rows in the server's answer.
     pub(super) fn read(self, rows: &[Vec<PgRow>]) -> sqlx::Result<ReadFacts> {
         let (fact_query, mut rows) = (self.0, rows.iter());
         let mut next = |is_requested: bool| {
@@ -145,8 +146,8 @@ fn read_run_facts(
     }
 }
 
-/// Reads the first of the other runs with a run's ordering key from a row of the query result, or returns `None` without other
-/// runs.
+/// Reads the earliest other run with a run's ordering key that has not ended, from the columns of an SQL row, or returns `None`
+/// if there is no such run.
 fn first(pg_row: &PgRow, column: usize) -> sqlx::Result<Option<FirstOfKey>> {
     let Some(sequence) = pg_row.try_get::<Option<i64>, _>(column)? else {
         return Ok(None);
@@ -158,7 +159,7 @@ fn first(pg_row: &PgRow, column: usize) -> sqlx::Result<Option<FirstOfKey>> {
     }))
 }
 
-/// Runs, breadcrumbs and request keys that a transaction has read from the PostgreSQL tables.
+/// Runs, breadcrumbs and idempotency keys of requests that a transaction has read from the PostgreSQL tables.
 #[derive(Default)]
 pub(super) struct ReadFacts {
     /// Data that decides about the state transitions of runs, for each run that the transaction has read. `None` for a run to be
@@ -166,14 +167,16 @@ pub(super) struct ReadFacts {
     pub(super) runs: HashMap<RunLookupKey, Option<RunFacts>>,
     /// Breadcrumbs or their tombstones that the transaction has read. `None` for a missing breadcrumb.
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<StoredBreadcrumb>>,
-    /// Ledger records of earlier requests with the transaction's request keys. `None` for a new key.
+    /// Ledger records of earlier requests that had the same idempotency keys as requests of this transaction. `None` for a new
+    /// key.
     pub(super) requests: BTreeMap<RequestKey, Option<RecordedKey>>,
-    /// Earliest time at which one of the tenant's request keys was added or last checked for deletion.
+    /// Earliest time at which one of the tenant's idempotency keys was added or last checked for deletion, which shows whether a
+    /// check is due.
     pub(super) oldest_key: Option<Timestamp>,
 }
 
-/// SQL that reads, for each run in a list, the ledger row, the trigger's origin, and the first of the other runs with the same
-/// ordering key.
+/// SQL that reads, for each run in a list, the ledger row, the trigger's origin, and the earliest other run with the same
+/// ordering key that has not ended.
 ///
 /// `$lock` ends the lookup of a run: `FOR UPDATE`, or `LIMIT 1`. With either, the server looks up each run by its index. Otherwise a plan
 /// that was made while the tables were small would read all rows of the tenant. `$filter` may omit runs. `$paused` is the time since which
@@ -207,7 +210,7 @@ macro_rules! select_known {
     };
 }
 
-/// Returns the SQL that each connection prepares to read runs, breadcrumbs and request keys in a transaction.
+/// Returns the SQL that each connection prepares to read runs, breadcrumbs and idempotency keys of requests in a transaction.
 pub(super) fn statements() -> String {
     macro_rules! prepare {
         ($name:literal, $types:literal, $runs:literal, $lock:literal, $filter:literal, $paused:literal) => {
@@ -262,8 +265,8 @@ pub(super) fn statements() -> String {
     format!("{locked}{enqueued}{}; {requests}", table::FIND)
 }
 
-/// Returns the SQL statement that reads one run's ledger row, its trigger's origin and the first of the other runs with its
-/// ordering key.
+/// Returns the SQL statement that reads one run's ledger row, its trigger's origin, and the earliest other run with its ordering
+/// key that has not ended.
 fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
     let order = run.order.as_deref();
     format!(
@@ -275,8 +278,8 @@ fn read_one(statement: &str, tenant: i64, run: &RunRef) -> String {
     )
 }
 
-/// Returns the SQL statement that reads, for several runs, the ledger row, the trigger's origin and the first of the other runs
-/// with the same ordering key.
+/// Returns the SQL statement that reads, for several runs, the ledger row, the trigger's origin, and the earliest other run with
+/// the same ordering key that has not ended.
 fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
     let versions = runs.iter().map(|run| run.trigger_version.cast_signed());
     format!(
@@ -288,15 +291,15 @@ fn read_all(statement: &str, tenant: i64, runs: &[RunRef]) -> String {
     )
 }
 
-/// Data that decides about a run's state transition: its ledger row, its trigger's origin, the first of the other runs with its
-/// ordering key, and its executor's pause.
+/// Data that decides about a run's state transition: its ledger row, its trigger's origin, the earliest other run with its
+/// ordering key that has not ended, and its executor's pause.
 #[derive(Clone)]
 pub(super) struct RunFacts {
     /// Ledger row of the run, or `None` if the run is not in the ledger.
     pub(super) stored: Option<StoredRun>,
     /// Recorded origin of the run's trigger: the correlation ID and hops, or `Origin::Own` if the run's own executor wrote the trigger.
     pub(super) origin: Origin,
-    /// First of the other runs with the run's ordering key, or `None` without other runs.
+    /// Earliest other run with the run's ordering key that has not ended, or `None` if there is no such run.
     pub(super) first: Option<FirstOfKey>,
     /// Start of the current pause of the run's executor, or `None` if the executor is not paused. Not read for a run to be
     /// enqueued.

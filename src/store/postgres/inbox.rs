@@ -11,17 +11,17 @@ use crate::store::StoreError;
 use crate::store::durable::inbox::{ENOUGH_BYTES, InboxImport, InboxRow, Refusal};
 use sqlx::{PgConnection, Row as _};
 
-/// Returns `true` if other programs have inserted rows for a tenant in the table `ux_inbox` that are not rejected and that this
-/// connection may process.
+/// Returns `true` if a tenant has unrejected rows in the table `ux_inbox`, and the connection's user and server allow changes to
+/// the table.
 pub(super) async fn has_rows(connection: &mut PgConnection, tenant: &str) -> sqlx::Result<bool> {
     let has_rows = sqlx::query_scalar(concat!("SELECT ", has_inbox!()));
     let has_rows = has_rows.bind(column::name(tenant));
     has_rows.fetch_one(connection).await
 }
 
-/// Store operation that creates breadcrumbs from the oldest rows, at most `most`, that other programs inserted in the table
-/// `ux_inbox`, and deletes these rows. A rejected row stays and gets the reason. Does nothing while another transaction imports
-/// rows of the tenant, so the rows retain their order.
+/// Store operation that creates breadcrumbs from the oldest rows of the table `ux_inbox`, at most `most` rows, and deletes these
+/// rows. A rejected row stays and gets the reason. Does nothing while another transaction imports rows of the tenant, so the rows
+/// retain their order.
 pub(super) struct ImportInbox {
     pub(super) most: usize,
 }

@@ -12,7 +12,7 @@ pub(super) trait Job: Send + Sync + 'static {
     /// Result of the job (store operation) for its caller.
     type Answer: Send + 'static;
 
-    /// Adds to `fact_query` the runs, breadcrumbs and request keys that the job (store operation) needs.
+    /// Adds to `fact_query` the runs, breadcrumbs and idempotency keys of requests that the job (store operation) needs.
     fn request_facts(&self, _fact_query: &mut FactQuery) {}
 
     /// Runs the job (store operation) in an open transaction. The changes of a job that fails are rolled back.
@@ -21,7 +21,8 @@ pub(super) trait Job: Send + Sync + 'static {
         transaction: &mut TenantTransaction<'_>,
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 
-    /// Returns the parameters of the claim that follows the commit, or `None` if the job (store operation) claims no due runs.
+    /// Returns the parameters of the claim of due runs that follows the commit, or `None` if the job (store operation) claims no
+    /// runs.
     fn claims(&self) -> Option<&ClaimRequest> {
         None
     }

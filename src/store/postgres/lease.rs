@@ -209,8 +209,8 @@ pub(super) async fn of_claim(
     Ok(leased.collect())
 }
 
-/// Returns a row of the run ledger if it is readable, and otherwise logs the error. Such a row must not block other runs: its lease expires
-/// until the run has no attempts left.
+/// Returns a row of the run ledger, or logs the error and returns `None` if the row cannot be read. Such a row must not block
+/// other runs: its lease expires until the run has no attempts left.
 pub(super) fn readable(stored: sqlx::Result<StoredRun>) -> Option<StoredRun> {
     stored.inspect_err(
         |error| tracing::error!(error = %Chain(error), "cannot read a row of the run ledger; its run is skipped and not executed"),

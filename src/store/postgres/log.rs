@@ -33,7 +33,7 @@ use tokio::time::Instant;
 /// Read of one page of a tenant's events.
 struct EventPageQuery<'p> {
     tenant: &'p TenantHandle,
-    /// Newest events that the tenant's handles had read or committed before this read.
+    /// Newest events that the store handles on the tenant had read or committed before this read.
     mark: Mark,
     position: u64,
     /// If `true`, the read makes the page's commits durable before it returns.
@@ -152,8 +152,8 @@ pub(super) struct PostgresEvents {
 }
 
 impl PostgresEvents {
-    /// Returns `true` if the next page of events must come from the server, because the last query is too old. The events in memory do not
-    /// show whether `ux_inbox` has rows.
+    /// Returns `true` if the next page of events must come from the server even if its events are in memory, because the last
+    /// query is older than the poll interval. The events in memory do not show whether `ux_inbox` has rows.
     fn must_query(&self) -> bool {
         let queried_at = *self.queried_at();
         queried_at.is_none_or(|at| at.elapsed() >= self.database.settings.poll)

@@ -35,8 +35,8 @@ impl TenantTransaction<'_> {
         ordering_key_of(run).is_none_or(|ordering_key| self.ordering_keys.contains(&ordering_key))
     }
 
-    /// Returns a run's ledger row, its trigger's origin and the first of the other runs with its ordering key, all with the
-    /// transaction's unwritten changes. Returns `None` if `locks` is `false` and enqueuing does not change the run's row.
+    /// Returns the data that decides about a run's state transition, including the changes that the transaction has not written
+    /// yet. Returns `None` if `locks` is `false` and enqueuing does not change the run's row.
     async fn run_facts(&mut self, run: &RunRef, locks: bool) -> sqlx::Result<Option<RunFacts>> {
         let identity = row::identity(run);
         let Some(mut run_facts) = self.look_up_run(&identity, run, locks).await? else {
@@ -102,8 +102,8 @@ impl TenantTransaction<'_> {
         of_table.or(earliest)
     }
 
-    /// Returns the facts about a run that the state transition rules need, and the serial number of the run's ledger row. Locks
-    /// the row.
+    /// Returns the facts about a run that the state transition rules need, and the serial number of the run's row in the table
+    /// `ux_runs`. Locks the row.
     pub(super) async fn facts<'r>(
         &mut self,
         run: &'r RunRef,

@@ -208,7 +208,7 @@ impl PostgresStore {
         self.source(None)
     }
 
-    /// Returns an event source over this tenant's commits with a stored position for a named consumer.
+    /// Returns an event source over this tenant's commits that continues at the stored position of a named consumer.
     ///
     /// A subscription continues after the last event up to which all events are acknowledged, even after a restart. The start position of
     /// a subscription has an effect only for a new name. Acknowledgements are stored with a short delay, so a crash can cause a
@@ -238,7 +238,8 @@ impl PostgresStore {
         self.source(Some(consumer.into()))
     }
 
-    /// Returns the numbers of breadcrumbs, runs and events of this tenant, and the size of the store's tables.
+    /// Returns the numbers of breadcrumbs, runs and events of this tenant, and the total size of the store's tables for all
+    /// tenants.
     ///
     /// Counting runs takes longer the more runs there are.
     ///

@@ -23,7 +23,8 @@ pub(super) enum TransactionFailure {
     BatchFailed,
     /// The outcome of the commit is unknown, because its answer was lost.
     Unknown,
-    /// A limit of the tenant's breadcrumbs, open runs or request keys may be reached. Counters are exact only with the tenant's row locked.
+    /// The transaction may exceed the tenant's limit of breadcrumbs, open runs or idempotency keys. Counters are exact only with
+    /// the tenant's row locked.
     LimitReached,
     /// The database lost commits that this process has read or made.
     Lost(Arc<PostgresError>),
@@ -68,14 +69,14 @@ fn is_limit_reached(error: &sqlx::Error) -> bool {
 /// Results of a PostgreSQL transaction that is committed and durable.
 #[derive(Default)]
 pub(super) struct CommittedTransaction {
-    /// Positions in the tenant's commit order, one for each batch of changes that the transaction wrote, in the order of the
-    /// batches.
+    /// Positions in the tenant's commit order, one for each batch of changes that the transaction wrote to the tables in one
+    /// statement.
     pub(super) commit_positions: Vec<CommitPosition>,
     /// Events of each batch of changes that the transaction wrote, with the position of the batch's last event.
     pub(super) events: Vec<(u64, Vec<Event>)>,
     /// Runs that were claimed after the commit. `None` if the answer of the claim was lost.
     pub(super) leased: Option<Vec<Leased>>,
-    /// If `true`, the tenant has idempotency keys of ledger requests that are old enough to be checked for deletion.
+    /// If `true`, the tenant has idempotency keys that are old enough to be checked for deletion.
     pub(super) has_old_keys: bool,
 }
 

@@ -40,7 +40,8 @@ const HAS_TABLES: &str = "
 pub(super) struct Pgvector {
     /// Quoted name of the PostgreSQL schema with the types and operators of the extension.
     pub(super) schema: String,
-    /// If `true`, a scan of the vector index can continue until it has found enough rows (pgvector 0.8 or later).
+    /// If `true`, pgvector can continue a scan of the vector index until it has found enough rows for the query (version 0.8 or
+    /// later).
     pub(super) supports_iteration: bool,
 }
 

@@ -40,13 +40,13 @@ pub(super) fn lease_key(lease: &Lease) -> LeaseKey {
     (row::identity(&lease.run), lease.token, lease.epoch)
 }
 
-/// Calls `of` for the key of each lease, and returns the results as an array for an SQL parameter.
+/// Calls `of` with the run, token and epoch of each lease, and returns the results as an array for an SQL parameter.
 fn all<T>(leases: &BTreeMap<LeaseKey, i64>, of: impl Fn(&LeaseKey) -> T) -> Vec<T> {
     leases.keys().map(of).collect()
 }
 
-/// For each lost lease, records in the run's ledger row that the worker that had the lease is alive.
-/// [`RunRow::record_live_owner`](crate::store::row::RunRow::record_live_owner) does the same for one ledger row.
+/// Records in the ledger rows of lost leases that the workers that had them are alive, so that these leases do not count as
+/// abandoned. [`RunRow::record_live_owner`](crate::store::row::RunRow::record_live_owner) does the same for one ledger row.
 pub(super) async fn record_live_owners(
     connection: &mut PgConnection,
     tenant: i64,

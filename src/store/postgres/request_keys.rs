@@ -1,4 +1,4 @@
-//! Rows of request keys in PostgreSQL; a key makes a repeated request for a run idempotent.
+//! Idempotency keys of requests for runs, as rows of the PostgreSQL table `ux_requests`.
 
 use super::builder::PostgresLimits;
 use super::column::{Id, id, name_of, number};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// An executor ID, and the key that makes a request to the executor idempotent.
 pub(super) type RequestKey = (Arc<str>, Arc<str>);
 
-/// SQL that each connection prepares to look up request keys.
+/// SQL that each connection prepares to look up the idempotency keys of requests.
 pub(super) const FIND: &str = "
     PREPARE ux_requested (bigint, text[], text[]) AS
     SELECT u.place, r.trigger_id, r.version, r.digest
@@ -21,18 +21,18 @@ pub(super) const FIND: &str = "
         SELECT * FROM ux_requests AS r WHERE r.tenant = $1 AND r.executor = u.executor AND r.request_key = u.request_key
         LIMIT 1) AS r";
 
-/// SQL that each connection prepares to read the earliest time at which one of the tenant's request keys was added or last
+/// SQL that each connection prepares to read the earliest time at which one of the tenant's idempotency keys was added or last
 /// checked for deletion.
 pub(super) const OLDEST: &str = "
     PREPARE ux_oldest_key (bigint) AS
     SELECT checked_at FROM ux_requests WHERE tenant = $1 AND checked_at > 0 ORDER BY checked_at LIMIT 1";
 
-/// Returns the maximum number of request keys of a tenant.
+/// Returns the maximum number of idempotency keys that the ledger stores for one tenant's requests.
 pub(super) fn limit(limits: &PostgresLimits) -> usize {
     limits.open_runs.saturating_add(limits.finished_runs)
 }
 
-/// Returns the SQL statement that looks up request keys.
+/// Returns the SQL statement that looks up the idempotency keys of requests.
 pub(super) fn read(tenant: i64, keys: &BTreeSet<RequestKey>) -> String {
     format!(
         "EXECUTE ux_requested ({tenant}, {}, {})",
@@ -41,7 +41,7 @@ pub(super) fn read(tenant: i64, keys: &BTreeSet<RequestKey>) -> String {
     )
 }
 
-/// Sets the record of each request key in `keys` from `rows`, the result of the key lookup.
+/// Sets the ledger record of each idempotency key in `keys` from `rows`, the SQL rows that the lookup of the keys returned.
 pub(super) fn add(
     keys: &mut BTreeMap<RequestKey, Option<RecordedKey>>,
     rows: &[PgRow],
@@ -61,7 +61,8 @@ pub(super) fn add(
     Ok(())
 }
 
-/// Adds the insertion of new request keys to an SQL statement. The statement fails if another transaction has recorded one of the keys.
+/// Adds the insertion of new idempotency keys of requests to an SQL statement. The statement fails if another transaction has
+/// recorded one of the keys.
 pub(super) fn insert(statement: &mut Statement, keys: &BTreeMap<RequestKey, RecordedKey>) {
     if keys.is_empty() {
         return;

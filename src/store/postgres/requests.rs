@@ -16,9 +16,9 @@ use sqlx::Row as _;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// SQL that deletes those of the tenant's oldest request keys whose runs the ledger no longer has. It postpones the next check of
-/// each remaining key. `LATERAL` looks up each row separately, independent of the server's statistics. A transaction that changes
-/// keys holds the lock on the tenant's row, so `ctid` values are stable.
+/// SQL that deletes those of the tenant's oldest idempotency keys whose runs are no longer in the ledger. It postpones the next
+/// check of each remaining key. `LATERAL` looks up each row separately, independent of the server's statistics. A transaction
+/// that changes keys holds the lock on the tenant's row, so `ctid` values are stable.
 const SWEEP: &str = "
     WITH old AS MATERIALIZED (SELECT o.row, r.has_run FROM (SELECT ctid AS row, executor, trigger_id, version
             FROM ux_requests WHERE tenant = $1 AND checked_at > 0 AND checked_at <= $2 ORDER BY checked_at LIMIT $4) AS o
@@ -31,16 +31,16 @@ const SWEEP: &str = "
         WHERE o.has_run)) RETURNING 1)
     SELECT (SELECT count(*) FROM deleted), (SELECT count(*) FROM renewed)";
 
-/// Maximum number of old request keys that one transaction checks for deletion.
+/// Maximum number of old idempotency keys that one transaction checks for deletion.
 pub(super) const SWEPT: usize = 1_024;
 
-/// Store operation that creates the breadcrumb of a request, unless an earlier request has the same key.
+/// Store operation that creates the breadcrumb of a request for a run, unless an earlier request has the same idempotency key.
 pub(super) struct Request(pub(super) ValidRequest);
 
 impl Job for Request {
     /// Result of the request for its caller, and a flag that is `true` if the tenant may have more expired breadcrumbs. The
-    /// result is an error if the tenant has too many request keys. This error does not fail the job, because the transaction must
-    /// still commit the checks of old keys.
+    /// result is an error if the tenant has too many idempotency keys. This error does not fail the job, because the transaction
+    /// must still commit the checks of old keys.
     type Answer = (Result<Requested, StoreError>, bool);
 
     fn request_facts(&self, fact_query: &mut FactQuery) {
@@ -91,7 +91,7 @@ fn is_full(transaction: &TenantTransaction<'_>) -> bool {
 }
 
 impl TenantTransaction<'_> {
-    /// Returns the ledger record of an earlier request with the request key `key`, or `None` for a new key. The function also
+    /// Returns the ledger record of an earlier request with the idempotency key `key`, or `None` for a new key. The function also
     /// finds the keys that this transaction adds.
     async fn requested(&mut self, key: &RequestKey) -> sqlx::Result<Option<RecordedKey>> {
         let job_changes = self.job_changes.requests.get(key);
@@ -115,8 +115,8 @@ impl TenantTransaction<'_> {
     }
 }
 
-/// Deletes the tenant's old request keys whose runs the ledger no longer has, until the number of keys is below the limit. Runs
-/// at most once in a transaction. Stops after two seconds, because other transactions wait for the tenant's row.
+/// Deletes the tenant's old idempotency keys whose runs are no longer in the ledger, until the number of keys is below the limit.
+/// Runs at most once in a transaction. Stops after two seconds, because other transactions wait for the tenant's row.
 async fn delete_old_keys(transaction: &mut TenantTransaction<'_>) -> sqlx::Result<()> {
     const LONG: Duration = Duration::from_secs(2);
     if std::mem::replace(&mut transaction.has_swept_keys, true) {
@@ -137,8 +137,8 @@ async fn delete_old_keys(transaction: &mut TenantTransaction<'_>) -> sqlx::Resul
     Ok(())
 }
 
-/// Deletes the tenant's old request keys whose runs the ledger no longer has. Needs the lock on the tenant's row. Checks up to
-/// `most` keys, and returns `true` if there may be more old keys.
+/// Checks the tenant's oldest idempotency keys, at most `most`, and deletes those whose runs are no longer in the ledger. Needs
+/// the lock on the tenant's row. Returns `true` if there may be more old keys.
 pub(super) async fn sweep(
     transaction: &mut TenantTransaction<'_>,
     most: usize,

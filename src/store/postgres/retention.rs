@@ -8,7 +8,7 @@ use super::requests;
 use super::transaction::TenantTransaction;
 use crate::store::durable::tenant::Tenant;
 
-/// Maximum number of expired breadcrumbs that a search can encounter without starting their removal.
+/// Maximum number of expired breadcrumbs that a search can encounter without starting the sweep that deletes them.
 pub(super) const MANY_EXPIRED: usize = 64;
 
 /// Maximum number of events, tombstones or ended runs that one retention transaction deletes. The number is large, because a transaction
@@ -37,9 +37,10 @@ pub(super) fn has_excess(tenant: &Tenant, limits: &PostgresLimits) -> bool {
         || excess(tenant.finished_runs, limits.finished_runs) > 0
 }
 
-/// Store operation that deletes the tenant's oldest events, tombstones and ended runs beyond the limits, and old request keys.
+/// Store operation that deletes the tenant's oldest events, tombstones and ended runs beyond the limits, and old idempotency keys
+/// without a run.
 pub(super) struct DeleteExcess {
-    /// If `true`, the store operation also deletes old request keys.
+    /// If `true`, the store operation also deletes old idempotency keys whose runs are no longer in the ledger.
     pub(super) checks_keys: bool,
 }
 
@@ -79,9 +80,9 @@ async fn remove(
     Ok(removed.rows_affected().cast_signed())
 }
 
-/// Returns the number of rows to delete if the tenant has `count` rows and may have `limit` rows. The number is 0 if the excess over
-/// the limit is at most a batch. Otherwise the number is the excess, at most [`MOST`]. A batch is a sixteenth of the limit, at most
-/// 256 rows.
+/// Returns the number of rows to delete if the tenant has `count` rows and the limit is `limit`, or 0 while the excess is small.
+/// A small excess is at most a batch: a sixteenth of the limit, at most 256 rows. Otherwise the number is the excess, at most
+/// [`MOST`].
 fn excess(count: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let over = count.saturating_sub(limit);

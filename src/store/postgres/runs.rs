@@ -50,14 +50,14 @@ impl Job for Enqueue {
     }
 }
 
-/// Store operation that adds runs to the ledger, and claims due runs in the same protocol message, after the commit.
+/// Store operation that adds runs to the ledger and, after its commit, claims due runs in the same protocol message.
 pub(super) struct EnqueueAndClaim {
     pub(super) runs: Enqueue,
     pub(super) claim_request: ClaimRequest,
 }
 
 impl Job for EnqueueAndClaim {
-    /// The leased runs, or the reason why none could be claimed.
+    /// The runs that the claim leased, or the error of the claim.
     type Answer = Result<Vec<Leased>, StoreError>;
 
     fn request_facts(&self, fact_query: &mut FactQuery) {
@@ -282,7 +282,7 @@ impl Job for EnqueueCancelled {
     }
 }
 
-/// Returns the ledger row of a leased run. Fails if the lease is no longer the newest of its row.
+/// Returns the ledger row of a leased run, or an error if the lease is no longer the newest of the run.
 pub(super) async fn find_leased(
     transaction: &mut TenantTransaction<'_>,
     lease: &Lease,

@@ -66,8 +66,8 @@ const FIRST: &str = "
     INSERT INTO ux_schema_version VALUES (0);
 ";
 
-/// Version 2 of the store's tables, which adds the unlogged table `ux_alive`. Its row identifies the period since the last crash of the
-/// server, because a crash empties unlogged tables.
+/// Version 2 of the store's tables, which adds the table `ux_alive`, by which the store detects crashes of the server. Its row
+/// identifies the period since the last crash, because the table is unlogged and a crash empties unlogged tables.
 const SECOND: &str = "
     CREATE UNLOGGED TABLE ux_alive (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), since TEXT NOT NULL);
 ";
@@ -78,8 +78,8 @@ const THIRD: &str = "
     ALTER TABLE ux_runs ADD COLUMN claim UUID;
 ";
 
-/// Version 4 of the store's tables, which adds the records of workers and an index of transferred runs. Until such a run ends, `reason`
-/// names the version of the executor to which it was transferred.
+/// Version 4 of the store's tables, which adds the records of workers, and an index of runs that wait for another version of
+/// their executor. Until such a run ends, `reason` names the version of the executor to which it was transferred.
 const FOURTH: &str = "
     CREATE TABLE ux_workers (
         tenant BIGINT NOT NULL, id TEXT NOT NULL, started_at BIGINT NOT NULL, seen_at BIGINT NOT NULL,
@@ -102,9 +102,9 @@ const SIXTH: &str = "
     );
 ";
 
-/// Version 7 of the store's tables, which moves the run state to the front of an index. Only statements with a condition on the run state
-/// can then use the index. While the tables were small, the server chose the old index to look up one run by its name: the estimated cost
-/// was the same, but it read all runs of the tenant.
+/// Version 7 of the store's tables, which moves the run state to the front of an index, so that a lookup of one run never uses
+/// this index. Only statements with a condition on the run state can then use the index. While the tables were small, the server
+/// chose the old index to look up one run by its name: the estimated cost was the same, but it read all runs of the tenant.
 const SEVENTH: &str = "
     DROP INDEX ux_runs_by_state;
     CREATE INDEX ux_runs_by_state ON ux_runs (state, tenant, due, sequence);
@@ -126,8 +126,8 @@ const NINTH: &str = "
     );
 ";
 
-/// Version 10 of the store's tables, which adds request keys. The key with the lowest `number` is checked first, and then gets the next
-/// number.
+/// Version 10 of the store's tables, which adds the idempotency keys of requests. The key with the lowest `number` is checked
+/// first, and then gets the next number.
 const TENTH: &str = "
     CREATE TABLE ux_requests (
         tenant BIGINT NOT NULL, executor TEXT NOT NULL, request_key TEXT NOT NULL, trigger_id UUID NOT NULL,
@@ -137,9 +137,9 @@ const TENTH: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number);
 ";
 
-/// Version 11 of the store's tables, which adds the number of request keys to the tenant's row. It also adds an index of request keys by
-/// check time, for checks of old keys. The condition of the index prevents that the server looks up a key with it, which would read all
-/// keys of the tenant.
+/// Version 11 of the store's tables, which adds the number of idempotency keys to the tenant's row. It also adds an index of
+/// idempotency keys by check time, for checks of old keys. The condition of the index prevents that the server looks up a key
+/// with it, which would read all keys of the tenant.
 const ELEVENTH: &str = "
     ALTER TABLE ux_tenants ADD COLUMN requests BIGINT NOT NULL DEFAULT 0;
     UPDATE ux_tenants AS n SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = n.id);
@@ -148,8 +148,8 @@ const ELEVENTH: &str = "
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at) WHERE checked_at > 0;
 ";
 
-/// Version 12 of the store's tables, which adds a column that is true if a lease of the run has expired. The number of abandoned leases
-/// only counts consecutive ones.
+/// Version 12 of the store's tables, which adds a column that is true once a lease of the run has expired. The number of
+/// abandoned leases only counts consecutive ones.
 const TWELFTH: &str = "
     ALTER TABLE ux_runs ADD COLUMN has_expired BOOLEAN NOT NULL DEFAULT FALSE;
     UPDATE ux_runs SET has_expired = TRUE WHERE abandoned > 0;

@@ -14,7 +14,7 @@ use sqlx::postgres::PgArguments;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _};
 use std::sync::Arc;
 
-/// Maximum number of candidate breadcrumbs on one page of a query.
+/// Maximum number of breadcrumbs on one page of a query, from which the query then selects the matching ones.
 const PAGE: usize = 256;
 
 /// Read of the breadcrumbs that a query selects, in the order of the query. The result includes the number of expired breadcrumbs that
@@ -87,7 +87,7 @@ struct SearchProgress {
     is_complete: bool,
 }
 
-/// Position of a breadcrumb in the store's order: update time, version and ID.
+/// Sort key by which a store orders breadcrumbs: update time, then version, then ID.
 type SortKey = (Timestamp, u64, crate::model::BreadcrumbId);
 
 /// An SQL query with bound parameters.
@@ -99,7 +99,7 @@ pub(super) struct SqlConditions<'q> {
     pub(super) query: &'q Query,
     pub(super) time: &'q StoreClock,
     schema: Option<&'q str>,
-    /// Tags of the query that a breadcrumb must all have.
+    /// Tags of the query; a breadcrumb must have all of them.
     all: Vec<&'q str>,
     /// Tags of the query; a breadcrumb must have at least one of them.
     any: Option<Vec<&'q str>>,
@@ -132,7 +132,7 @@ impl<'q> SqlConditions<'q> {
         })
     }
 
-    /// Reads the next page of up to `most` candidates, and adds the matching breadcrumbs to `progress`.
+    /// Reads the next page of up to `most` candidates for the query, and adds the candidates that match the query to `progress`.
     async fn page(
         &self,
         connection: &mut PgConnection,
@@ -165,7 +165,8 @@ impl<'q> SqlConditions<'q> {
         Ok(progress)
     }
 
-    /// Returns the SQL that selects the newest candidate breadcrumbs. With `has_key`, the SQL selects only candidates before a sort key.
+    /// Returns the SQL that selects the newest candidates: breadcrumbs that satisfy those conditions of the query that SQL can
+    /// check. With `has_key`, the SQL selects only candidates before a sort key.
     fn sql(&self, has_key: bool) -> String {
         let from = if planted("no-tenant") {
             "FROM ux_breadcrumbs AS b WHERE $1::bigint > 0 AND NOT b.deleted"

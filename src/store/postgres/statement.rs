@@ -88,8 +88,9 @@ impl Value {
         }
     }
 
-    /// Appends the parameter of an SQL statement to a message as a literal. Returns `false` if a string contains U+0000, which would end
-    /// the message. An array becomes one literal, because the server reads it faster than a list of values.
+    /// Appends the parameter of an SQL statement, as a literal, to the SQL text of a protocol message. Returns `false` if a
+    /// string contains U+0000, which would end the message. An array becomes one literal, because the server reads it faster than
+    /// a list of values.
     fn write(&self, message: &mut String) -> bool {
         let texts: &[Option<String>] = match self {
             Self::Text(text) => std::slice::from_ref(text),
@@ -166,8 +167,8 @@ pub(super) struct Statement {
 }
 
 impl Statement {
-    /// Maximum size of an SQL statement's values in a message, in bytes. Larger values are sent as parameters, which the server need not
-    /// parse as SQL.
+    /// Maximum total size of an SQL statement's parameter values, in bytes, up to which the values are sent as literals in the
+    /// SQL text. Larger values are sent as parameters, which the server need not parse as SQL.
     const MOST: usize = 256 << 10;
 
     pub(super) fn new(sql: &str) -> Self {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 /// Maximum number of expired breadcrumbs that one transaction of a sweep removes.
 const AT_ONCE: usize = 256;
 
-/// Removes up to `most` of the tenant's expired breadcrumbs. Returns `true` if it removed `most`, so that there may be more.
+/// Removes expired breadcrumbs of the tenant, at most `most`. Returns `true` if it removed `most`, so that there may be more.
 pub(super) async fn expire(
     transaction: &mut TenantTransaction<'_>,
     most: usize,

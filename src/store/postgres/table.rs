@@ -15,7 +15,7 @@ use sqlx::{PgConnection, Row as _};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// SQL of the columns of a breadcrumb `b`, in the order in which [`read`] expects them.
+/// SQL of the columns of a breadcrumb's row with the table alias `b`, in the order in which [`read`] expects them.
 macro_rules! columns {
     () => {
         "b.id, b.version, b.schema_name, b.updated_at, b.created_at, b.ttl, b.deleted, b.visibility, b.sensitivity,
@@ -208,7 +208,7 @@ pub(super) fn replace(statement: &mut Statement, tenant: i64, new: &[&NewVersion
         .push(" LIMIT 1) AS k WHERE b.serial = k.serial)");
 }
 
-/// Adds the columns of breadcrumbs to an SQL statement as a table `u`.
+/// Adds the columns of breadcrumbs to an SQL statement as a table with the alias `u`.
 fn push_columns(statement: &mut Statement, rows: &[&NewVersion]) {
     fn all<'w, T>(rows: &[&'w NewVersion], of: impl Fn(&'w Breadcrumb) -> T) -> Vec<T> {
         rows.iter().map(|row| of(&row.breadcrumb)).collect()

@@ -21,7 +21,7 @@ pub(super) trait Task: Send {
     /// Returns `true` if the caller still waits for the result of the job (store operation).
     fn has_caller(&self) -> bool;
 
-    /// Adds to `fact_query` the runs, breadcrumbs and request keys that the job (store operation) needs.
+    /// Adds to `fact_query` the runs, breadcrumbs and idempotency keys of requests that the job (store operation) needs.
     fn request_facts(&self, fact_query: &mut FactQuery);
 
     /// Runs the job (store operation) in an open transaction, and stores the result.
@@ -33,8 +33,8 @@ pub(super) trait Task: Send {
     /// Rejects the job (store operation), and stores the error as the job's result.
     fn refuse(&mut self, error: StoreError, transaction: &TenantTransaction<'_>);
 
-    /// Returns the parameters of the claim that follows the commit, or `None` if the job (store operation) is rejected or claims no due
-    /// runs.
+    /// Returns the parameters of the claim of due runs that follows the commit, or `None` if the job (store operation) is
+    /// rejected or claims no runs.
     fn claims(&self) -> Option<&lease::ClaimRequest>;
 
     /// Sends the result of the job (store operation) to its caller. `outcome` contains the results of the commit, or the reason why nothing
@@ -147,7 +147,7 @@ pub(super) struct JobQueues(Mutex<HashMap<Arc<str>, Queue>>);
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Box<dyn Task>>,
-    /// Number of the tenant's workers (background tasks) that run jobs concurrently.
+    /// Number of background tasks that currently run the tenant's jobs (store operations).
     workers: usize,
 }
 

@@ -55,9 +55,9 @@ pub(super) struct TenantHandle {
     pub(super) name: Arc<str>,
     id: OnceLock<i64>,
     mark: Mutex<Mark>,
-    /// Time at which a check of the tenant's old request keys last failed with an error.
+    /// Time at which a check of the tenant's old idempotency keys for deletion last failed with an error.
     failed_check: Mutex<Option<Instant>>,
-    /// Newest events that this process committed over any handle of the tenant.
+    /// In-memory copy of the newest events that this process committed to the tenant, shared by all handles of the tenant.
     pub(super) recent: Arc<RecentEvents>,
 }
 
@@ -83,7 +83,7 @@ impl TenantHandle {
         self.lock().add(events);
     }
 
-    /// Returns `false` if a check of the tenant's old request keys failed with an error less than a minute ago.
+    /// Returns `false` if a check of the tenant's old idempotency keys for deletion failed with an error less than a minute ago.
     pub(super) fn can_check_keys(&self) -> bool {
         let failed = *self
             .failed_check
@@ -92,7 +92,7 @@ impl TenantHandle {
         failed.is_none_or(|failed| failed.elapsed() >= Duration::from_secs(60))
     }
 
-    /// Records that a check of the tenant's old request keys failed with an error.
+    /// Records that a check of the tenant's old idempotency keys for deletion failed with an error.
     pub(super) fn check_failed(&self) {
         let mut failed = self
             .failed_check
@@ -105,7 +105,7 @@ impl TenantHandle {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the tenant's ID, or `None` if the tenant has no row yet. The ID never changes.
+    /// Returns the tenant's ID from memory or from the database, or `None` if the tenant has no row yet. The ID never changes.
     pub(super) async fn id(&self, connection: &mut PgConnection) -> sqlx::Result<Option<i64>> {
         if let Some(id) = self.id.get() {
             return Ok(Some(*id));
@@ -140,7 +140,7 @@ impl TenantHandle {
     }
 }
 
-/// Columns of a tenant's row `n`, in the order in which [`read`] expects them.
+/// SQL of the columns of a tenant's row with the table alias `n`, in the order in which [`read`] expects them.
 pub(super) const COLUMNS: &str = "n.id, n.latest, n.sequence, n.position, n.first_event, n.breadcrumbs, n.tombstones, n.open_runs,
     n.finished_runs, n.requests";
 

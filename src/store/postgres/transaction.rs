@@ -88,10 +88,11 @@ pub(super) struct TenantTransaction<'t> {
     /// enqueued whose row exists and does not change.
     pub(super) runs: HashMap<RunLookupKey, Option<RunFacts>>,
     pub(super) breadcrumbs: HashMap<BreadcrumbId, Option<StoredBreadcrumb>>,
-    /// Ledger records of earlier requests with the transaction's request keys. `None` for a new key.
+    /// Ledger records of earlier requests that had the same idempotency keys as requests of this transaction. `None` for a new
+    /// key.
     pub(super) requests: BTreeMap<RequestKey, Option<RecordedKey>>,
-    /// Earliest time at which one of the tenant's request keys was added or last checked for deletion, as read at the start of
-    /// the transaction. Known only if the transaction executes a request for a run.
+    /// Earliest time at which one of the tenant's idempotency keys was added or last checked for deletion, as read at the start
+    /// of the transaction. Known only if the transaction executes a request for a run.
     pub(super) oldest_key: Option<Timestamp>,
     /// Changes that earlier jobs (store operations) of the transaction made, and that are not written to the tables yet.
     pub(super) earlier_changes: Changes,
@@ -99,7 +100,7 @@ pub(super) struct TenantTransaction<'t> {
     pub(super) job_changes: Changes,
     /// If `true`, the transaction's current job (store operation) has changed the tables, so its changes cannot be dropped in memory.
     has_changed_tables: bool,
-    /// If `true`, the transaction has deleted old request keys.
+    /// If `true`, the transaction has already deleted the tenant's old idempotency keys whose runs are no longer in the ledger.
     pub(super) has_swept_keys: bool,
     commit_positions: Vec<(CommitPosition, Vec<Event>)>,
 }
@@ -172,7 +173,7 @@ impl<'t> TenantTransaction<'t> {
         Ok(transaction)
     }
 
-    /// Reads the wanted runs, breadcrumbs and request keys into the state of the transaction.
+    /// Reads the runs, breadcrumbs and idempotency keys in `fact_query` into the state of the transaction.
     pub(super) async fn read(&mut self, fact_query: FactQuery) -> sqlx::Result<()> {
         let mut message = Vec::new();
         let pending = fact_query.add_statements(self.tenant.id, &mut message);
@@ -186,8 +187,8 @@ impl<'t> TenantTransaction<'t> {
         Ok(())
     }
 
-    /// Repeats the read of runs and request keys after this transaction has locked the tenant's row. Another transaction may have added
-    /// their rows before the lock.
+    /// Reads runs and idempotency keys again after this transaction has locked the tenant's row, because another transaction may
+    /// have added their rows before the lock.
     async fn read_added(&mut self, mut fact_query: FactQuery) -> sqlx::Result<()> {
         // A missing row cannot be locked, so another transaction can have added it.
         let is_certain = |run_facts: &Option<RunFacts>| {
@@ -383,7 +384,8 @@ impl<'t> TenantTransaction<'t> {
         !self.has_changed_tables
     }
 
-    /// Returns the changes that the last message of the transaction must write, after all jobs have run. The caller sends the last message.
+    /// Returns the changes that the transaction must write in its last protocol message, after all jobs have run. The caller
+    /// sends the message.
     pub(super) fn end(mut self) -> ReadyToCommit {
         let (has_old_keys, last) = (self.has_old_keys(), self.take_unwritten());
         ReadyToCommit {
@@ -401,8 +403,8 @@ impl<'t> TenantTransaction<'t> {
         self.commit_positions.len()
     }
 
-    /// Returns `true` if one of the tenant's request keys is old enough to be checked for deletion. Known only if the transaction executes
-    /// a request for a run.
+    /// Returns `true` if one of the tenant's idempotency keys is old enough to be checked for deletion. Known only if the
+    /// transaction executes a request for a run.
     fn has_old_keys(&self) -> bool {
         let until = ValidRequest::from_validated_text(self.now);
         self.oldest_key.is_some_and(|oldest| oldest <= until)

@@ -96,7 +96,7 @@ impl VectorSearch<'_> {
         }
     }
 
-    /// Searches for the nearest vectors with the approximate index. Returns `None` if the index yields too few breadcrumbs, because an
+    /// Searches for the nearest vectors with the approximate index, or returns `None` if the index yields too few breadcrumbs. An
     /// approximate index can miss some.
     async fn by_index(
         &self,
@@ -230,7 +230,7 @@ impl VectorSearch<'_> {
 struct VectorSearchProgress<'q> {
     search: &'q VectorSearch<'q>,
     nearest: Nearest<'q>,
-    /// Maximum rounding error of the server's distances.
+    /// Maximum rounding error of the vector distances that the server computes.
     rounding_error: f64,
 }
 

@@ -160,7 +160,8 @@ async fn attempt(
     }
 }
 
-/// Deletes a tenant's oldest events, tombstones and ended runs beyond the limits. With `checks_keys`, deletes old request keys as well.
+/// Deletes a tenant's oldest events, tombstones and ended runs beyond the limits. With `checks_keys`, deletes old idempotency
+/// keys as well.
 async fn delete_excess(database: &Database, tenant: &TenantHandle, checks_keys: bool) {
     let (reply, _answer) = oneshot::channel();
     let mut delete_excess: Tasks = vec![Box::new(QueuedJob::new(
