@@ -57,7 +57,8 @@ impl Backfill for Reader {
 }
 
 impl Reader {
-    /// Returns the IDs of the breadcrumbs that were changed after `after`. Omits breadcrumb versions that `wanted` does not accept.
+    /// Returns the IDs of the breadcrumbs to which the server's list gives an update time later than `after`. Omits breadcrumb
+    /// versions that `wanted` does not accept.
     async fn changed(
         &self,
         after: Timestamp,

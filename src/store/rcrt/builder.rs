@@ -171,7 +171,7 @@ impl RcrtBuilder {
         self
     }
 
-    /// Requests API tokens from the RCRT server at `/auth/token`, for the agent with this ID.
+    /// Makes the store request its API tokens from the RCRT server at `/auth/token`, in the name of the agent with this ID.
     ///
     /// The request names the owner of the store, this agent and its [roles](Self::role()).
     pub fn agent(mut self, id: impl Into<String>) -> Self {
@@ -239,8 +239,8 @@ impl RcrtBuilder {
         self
     }
 
-    /// Sets whether the store rejects an update that makes the RCRT server panic. Defaults to `true`. The cause of the error is
-    /// [`SplitCharacter`](super::SplitCharacter).
+    /// Sets whether the store rejects an update at which the RCRT server panics, because byte 200 of the new context is inside a
+    /// multibyte character. Defaults to `true`. The cause of the error is [`SplitCharacter`](super::SplitCharacter).
     ///
     /// Set `false` only for a server in which the fault is fixed. On any other server, such an update fails with
     /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and its retries fail too.
@@ -249,7 +249,7 @@ impl RcrtBuilder {
         self
     }
 
-    /// Sets the time without a complete frame after which the event stream reconnects. Defaults to 15 s.
+    /// Sets the time without a complete SSE frame from the server after which the event stream reconnects. Defaults to 15 s.
     pub fn watchdog(mut self, limit: Duration) -> Self {
         self.stream.watchdog = limit;
         self

@@ -171,7 +171,8 @@ fn check_size(index: usize, breadcrumb: &Breadcrumb) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Rejects an update at which the RCRT server would panic. The server then closes the connection, so a retry would not help.
+/// Rejects an update if the RCRT server would panic, because it cuts the new context for its log inside a multibyte character.
+/// The server then closes the connection, so a retry would not help.
 fn check_split_characters(
     reader: &Reader,
     index: usize,

@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 /// Maximum size of a server response that contains only an ID (64 KiB).
 pub(super) const MAX_ANSWER: usize = 64 << 10;
 
-/// Maximum number of idempotency keys for the creation of one breadcrumb. Each attempt starts with the first key, so it repeats
-/// all keys that earlier attempts used up.
+/// Maximum number of idempotency keys that the store tries, one after the other, to create one breadcrumb. Each attempt starts
+/// with the first key, so it repeats all keys that earlier attempts used up.
 const MAX_KEYS: u32 = 64;
 
 /// Maximum number of failed attempts to create a breadcrumb. Attempts that fail because of a used idempotency key do not count.

@@ -41,13 +41,13 @@ impl CreationKey {
         }
     }
 
-    /// Returns the idempotency key with the number `epoch` for the creation. `epoch` is the number of earlier keys that the server has
-    /// already seen, so it starts at 0.
+    /// Returns the idempotency key with the number `epoch` of the breadcrumb creation. `epoch` is the number of earlier keys that
+    /// the server has already seen, so it starts at 0.
     pub(super) fn key(&self, epoch: u32) -> String {
         format!("{}:{epoch}", self.key)
     }
 
-    /// Returns the tag by which the created breadcrumb can be found, if the creation has tags.
+    /// Returns the tag by which the created breadcrumb can be found, or `None` if the creation has no tags.
     pub(super) fn tag(&self) -> Option<&str> {
         self.tags.first().map(String::as_str)
     }

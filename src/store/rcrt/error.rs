@@ -10,7 +10,8 @@ use crate::store::StoreError;
 /// Maximum size of a request body that the RCRT server accepts (2 MiB).
 pub(super) const MAX_BODY: usize = 2 << 20;
 
-/// Error of an update that would make an RCRT server panic. [`RcrtStore`](super::RcrtStore) rejects the update and sends nothing.
+/// Error of an update at which an RCRT server would panic, because it cuts the new context for its log inside a multibyte
+/// character. [`RcrtStore`](super::RcrtStore) rejects the update and sends nothing.
 ///
 /// The server logs the first 200 bytes of the JSON text of a new context. If byte 200 is inside a character of several bytes, the
 /// server panics and closes the connection. Creations are not affected. The error is the source of
@@ -70,7 +71,7 @@ pub(super) fn store_error(failure: Failure) -> StoreError {
     }
 }
 
-/// Returns the store error for a write with a body of `size` bytes, which has certainly not succeeded.
+/// Returns the store error for a write that has certainly not succeeded; `size` is the size of its request body in bytes.
 pub(super) fn write_error(failure: Failure, index: usize, size: usize) -> StoreError {
     match failure.status() {
         Some(413) => too_large(index, size),

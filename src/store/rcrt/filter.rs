@@ -41,7 +41,7 @@ pub(super) fn filters(query: &Query) -> Vec<Filter> {
     }
 }
 
-/// Returns the schema by which the server's list is filtered, or `None` for any schema (`*`).
+/// Returns the schema name of a selector as a filter of the server's list, or `None` without a name or for any schema (`*`).
 fn schema(selector: &Selector) -> Option<String> {
     let schema = selector.schema_name()?;
     (schema != "*").then(|| schema.to_owned())

@@ -112,7 +112,7 @@ impl Failure {
         }
     }
 
-    /// Returns `true` if the failure may affect only this request, so that the RCRT server can answer other requests.
+    /// Returns `true` if the failure may be limited to this request, so that other requests to the RCRT server can still succeed.
     pub(super) fn affects_one_request(&self) -> bool {
         match self {
             Self::Status { status, .. } => matches!(status, 408 | 500..),

@@ -103,8 +103,8 @@ use std::time::Duration;
 pub struct RcrtStore {
     reader: Reader,
     events: SseSource,
-    /// Identity of the store handle, equal only for clones of the handle. The API token of a handle decides which breadcrumbs the
-    /// handle can read.
+    /// Identity that the store handle shares only with its clones. The API token of a handle decides which breadcrumbs the handle
+    /// can read.
     id: StoreId,
 }
 
@@ -141,8 +141,8 @@ impl RcrtStore {
         RcrtBuilder::new(base_url.into(), owner.into())
     }
 
-    /// Returns a source of events from the server. The events report all breadcrumbs that any client creates or updates. All clones of
-    /// the store share one connection.
+    /// Returns a source of the events that report all breadcrumbs which any client creates or updates on the RCRT server. All
+    /// clones of the store share one connection.
     ///
     /// Pass it to [`Runtime::on_source`](crate::Runtime::on_source). A store of this type has no
     /// source that [`Runtime::on`](crate::Runtime::on) could use.

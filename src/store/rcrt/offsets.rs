@@ -18,9 +18,8 @@ const MOST_OF_LIST: usize = 8;
 pub(super) struct Offsets(Mutex<HashMap<Url, Vec<(Timestamp, usize)>>>);
 
 impl Offsets {
-    /// Returns the cached row offset at which a search of a breadcrumb list should start, or 0 if no cached offset suits the
-    /// wanted time. The search is for rows that are not newer than `before`. The row at the offset was newer than `before` when
-    /// the offset was cached. Rows may have moved since.
+    /// Returns the cached row offset at which a search for rows that are not newer than `before` should start, or 0 without a
+    /// suitable offset. The row at the offset was newer than `before` when the offset was cached. Rows may have moved since.
     pub(super) fn of(&self, list: &Url, before: Timestamp) -> usize {
         let offsets = self.lock();
         offsets

@@ -23,8 +23,8 @@ pub(super) struct Pages<'r> {
     /// Wanted time and state of the search for the first list row that is not newer than the wanted time. The first returned page
     /// starts near this row. `None` if no such search is running.
     seek: Option<(Timestamp, Seek)>,
-    /// If `true`, the next page starts without the last row of the previous page. That row otherwise shows whether rows were
-    /// deleted.
+    /// If `true`, the next page does not repeat the last row of the previous page. The repeated row otherwise shows whether rows
+    /// were deleted.
     without_overlap: bool,
     returned: HashSet<BreadcrumbId>,
     /// Number of pages of the list that were read.
@@ -77,8 +77,8 @@ impl<'r> Pages<'r> {
         }
     }
 
-    /// Skips the rows of the list that are newer than a time, for a query with a limit. Continues where the last search of this
-    /// list stopped, if the row there is newer. Later writes only push rows down, and deletions are detected.
+    /// Skips the rows of the list that are newer than `before`, for a query with at most `limit` results. Continues where the
+    /// last search of this list stopped, if the row there is newer. Later writes only push rows down, and deletions are detected.
     pub(super) fn seek(&mut self, before: Timestamp, limit: usize) {
         self.seek = Some((before, Seek::default()));
         self.size = limit.clamp(FIRST_PAGE, PAGE);

@@ -63,8 +63,8 @@ impl Reader {
         }
     }
 
-    /// Reads a breadcrumb from the RCRT server. Unlike [`full`](Self::full), distinguishes a missing breadcrumb from one of
-    /// another owner.
+    /// Reads a breadcrumb from the RCRT server, or reports that it is missing or belongs to another owner. [`full`](Self::full)
+    /// does not distinguish these two cases.
     pub(super) async fn read(&self, id: BreadcrumbId) -> Result<BreadcrumbRead, Failure> {
         let url = self.client.url(&["breadcrumbs", &id.to_string(), "full"]);
         let answer = match self.client.get(&url, MAX_FULL).await {
@@ -109,9 +109,9 @@ impl Reader {
         found.filter_map(|(_, answer)| ready(answer.transpose()))
     }
 
-    /// Reads several whole breadcrumbs by their IDs, and returns the results in the order of `ids`. Skips an ID if the cache lists it
-    /// as a breadcrumb of another owner. The result is `None` for a breadcrumb that is missing, belongs to another owner or cannot be
-    /// parsed.
+    /// Reads several breadcrumbs with all their fields by their IDs, and returns them as a stream in the order of `ids`. Skips an
+    /// ID if the cache lists it as a breadcrumb of another owner. The result is `None` for a breadcrumb that is missing, belongs
+    /// to another owner or cannot be parsed.
     pub(super) fn read_each(
         &self,
         ids: Vec<BreadcrumbId>,
@@ -127,8 +127,8 @@ impl Reader {
         })
     }
 
-    /// Returns at most `nn` rows of a breadcrumb list, sorted by similarity to a text, the most similar row first. Also returns the
-    /// number of rows in the server's response, including rows that cannot be parsed.
+    /// Returns the rows of a breadcrumb list that are most similar to a text, at most `nn`, the most similar row first. Also
+    /// returns the number of rows in the server's response, including rows that cannot be parsed.
     pub(super) async fn nearest(
         &self,
         filter: &Filter,

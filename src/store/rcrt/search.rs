@@ -70,8 +70,8 @@ pub(super) async fn search(
     Ok(in_order(query, newest))
 }
 
-/// Returns the result of a query for an interval of time, or [`StoreError::Partial`] if a part of the interval could not be
-/// read. Pure.
+/// Returns the result of a query for breadcrumbs updated within a time interval, or [`StoreError::Partial`] if some of them could
+/// not be read. Pure.
 fn of_interval(
     query: &Query,
     mut found: SearchResults,
@@ -143,8 +143,9 @@ impl Budget {
         })
     }
 
-    /// Returns `true` if the search of an interval can stop after it has read all rows that are newer than `down_to`. It can stop when
-    /// its limit of rows or time is reached and the next search starts at an older position than this search.
+    /// Returns `true` if the search of a time interval has reached its limit of rows or time after it read all rows that are
+    /// newer than `down_to`. Returns `false` at the limit if the next search would not start at an older position than this
+    /// search.
     fn is_used_up(&self, rows_read: usize, down_to: Timestamp) -> bool {
         let is_over = rows_read >= self.rows || Instant::now() >= self.end;
         is_over && just_after(down_to) < self.before
@@ -247,8 +248,8 @@ impl SearchResults {
         Ok(None)
     }
 
-    /// Reads the breadcrumbs that a search found in a list. In an interval of time, a breadcrumb that the server fails to return
-    /// is recorded as unread and does not end the search.
+    /// Reads several breadcrumbs by the IDs that a search found in a list, and adds those that the query selects to the results.
+    /// In an interval of time, a breadcrumb that the server fails to return is recorded as unread and does not end the search.
     async fn read(
         &mut self,
         reader: &Reader,

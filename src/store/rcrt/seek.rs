@@ -101,8 +101,9 @@ impl Gallop {
         }
     }
 
-    /// Returns the next action after the exponential search: to read the found page, or to end the whole search if the offset has
-    /// not changed. A page that is smaller than the distance to the wanted row is followed by the next page, and not read again.
+    /// Returns the next action after the exponential search: to read the page that it found, or to end the whole search if that
+    /// page is the start page. A page that is smaller than the distance to the wanted row is followed by the next page, and not
+    /// read again.
     pub(super) fn end(&self) -> Step {
         match self.low == self.start {
             true => Step::Arrived,

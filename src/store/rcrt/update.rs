@@ -96,8 +96,8 @@ pub(super) async fn delete(reader: &Reader, id: BreadcrumbId) -> Result<(), Stor
     }
 }
 
-/// Returns the breadcrumb version that a successful update created. The update has succeeded, so a version that cannot be read, or
-/// has been replaced, is returned as it was sent.
+/// Returns the new version of a breadcrumb after a successful update, as read from the server. The update has succeeded, so a
+/// version that cannot be read, or has been replaced, is returned as it was sent.
 async fn updated_version(reader: &Reader, before: &Breadcrumb, patch: Patch) -> Breadcrumb {
     match reader.full(before.id).await {
         // A concurrent update from the same version can have replaced this one.

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Number of bytes after which the RCRT server cuts the context of an updated breadcrumb for its log. The server panics if the
-/// cut splits a character.
+/// Number of bytes to which the RCRT server shortens the new context of an updated breadcrumb in its log. The server panics if
+/// the cut splits a character.
 pub(super) const PREVIEW: usize = 200;
 
 /// A row of a breadcrumb list, with the fields that decide whether to read the whole breadcrumb.
@@ -94,8 +94,9 @@ pub(super) fn patch_body(patch: &Patch) -> Result<String, serde_json::Error> {
     serde_json::to_string(&patch)
 }
 
-/// Returns `true` if an update would make the RCRT server panic. The server logs the first [`PREVIEW`] bytes of a longer context, and
-/// cuts the text without regard to character boundaries.
+/// Returns `true` if the RCRT server would panic at an update, because it cuts the new context for its log inside a multibyte
+/// character. The server logs the first [`PREVIEW`] bytes of a longer context, and cuts the text without regard to character
+/// boundaries.
 ///
 /// The server parses the body and serialises the context again. Some builds of the server sort the keys and others retain their
 /// order, so the body has sorted keys.
@@ -113,7 +114,7 @@ fn sorted(context: &Json) -> Value {
     context
 }
 
-/// Returns the name of an operation that the server does not support: an update that sets the context or the hints of a breadcrumb to
+/// Returns a description of an update that the server does not support: one that sets the context or the hints of a breadcrumb to
 /// null. Returns `None` for any other update. The server would retain the old value.
 pub(super) fn unsupported_clearing(patch: &Patch) -> Option<&'static str> {
     let is_null = |json: &Option<Json>| json.as_ref().is_some_and(|json| **json == Value::Null);
@@ -123,7 +124,8 @@ pub(super) fn unsupported_clearing(patch: &Patch) -> Option<&'static str> {
     is_null(&patch.llm_hints).then_some("setting the hints of a breadcrumb to null")
 }
 
-/// Returns `true` if a breadcrumb version equals the result of an update of the version before it.
+/// Returns `true` if `found` is the version that the update `patch` creates from the version `before`, apart from fields that the
+/// server sets.
 pub(super) fn is_result_of(found: &Breadcrumb, before: &Breadcrumb, patch: &Patch) -> bool {
     let mut expected = before.patched(patch.clone(), found.updated_at);
     expected.updated_by.clone_from(&found.updated_by);
