@@ -17,8 +17,8 @@ pub enum Durability {
     /// transaction.
     #[default]
     Full,
-    /// The commit survives a crash of the process. A power loss can undo the last commits, each as a whole: a response and the end of its
-    /// run are lost together, so the run is executed again.
+    /// The commit survives a crash of the process, but a power loss can undo the last commits. Each commit is undone as a whole:
+    /// a response and the end of its run are lost together, so the run is executed again.
     ///
     /// Commits are faster, because they do not wait for the disk.
     Normal,
@@ -147,7 +147,8 @@ pub(super) struct DatabaseSettings {
     /// Maximum size of the SQLite file in bytes; `None` without a limit.
     pub(super) file_bytes: Option<u64>,
     pub(super) is_read_only: bool,
-    /// If `false`, the database exchanges no datagrams about commits with other processes. For tests.
+    /// If `false`, the store sends and receives no datagrams about commits, so that only checks of the file find commits of other
+    /// processes. For tests.
     pub(super) uses_datagrams: bool,
     /// If `false`, the store handle shares no connections and threads with other handles on the file. For tests.
     pub(super) is_shared: bool,

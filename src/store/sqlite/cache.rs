@@ -11,7 +11,7 @@ pub(super) struct VectorCache {
     vectors: RwLock<CachedVectors>,
 }
 
-/// Key that identifies a breadcrumb's vector among all vectors that the SQLite file ever had.
+/// Key that identifies the vector of one breadcrumb version among all vectors that the SQLite file ever had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct VectorKey {
     pub(super) tenant: i64,
@@ -41,8 +41,8 @@ impl VectorCache {
         }
     }
 
-    /// Starts a vector search that uses the cache, for vectors with `dimensions` elements. `generation` identifies the set of
-    /// vectors.
+    /// Returns the state of a new vector search that takes vectors with `dimensions` elements from the cache instead of the
+    /// SQLite file. `generation` identifies the set of vectors.
     pub(super) fn search(&self, generation: i64, dimensions: usize) -> CacheSearch<'_> {
         let vectors = self.vectors.read().unwrap_or_else(PoisonError::into_inner);
         CacheSearch {
@@ -57,13 +57,14 @@ impl VectorCache {
         }
     }
 
-    /// Returns the maximum number of vector elements in the cache.
+    /// Returns the maximum number of vector elements that fit into the cache.
     fn max_elements(&self) -> usize {
         self.bytes / size_of::<f32>()
     }
 }
 
-/// A vector search that uses the cache. Nothing is added to the cache before the search ends.
+/// State of a vector search that reads only those breadcrumbs' vectors from the SQLite file that the in-memory cache lacks.
+/// Nothing is added to the cache before the search ends.
 pub(super) struct CacheSearch<'c> {
     cache: &'c VectorCache,
     vectors: RwLockReadGuard<'c, CachedVectors>,

@@ -55,7 +55,7 @@ fn limit_file(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     connection.query_row(&limit, (), |_| Ok(()))
 }
 
-/// Returns the absolute path of the SQLite file. Rejects names that have a special meaning in SQLite.
+/// Returns `path`, the path of a SQLite file, as an absolute path. Rejects names that have a special meaning in SQLite.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, SqliteError> {
     let name = path.to_string_lossy();
     if name.is_empty() || name == ":memory:" || name.starts_with("file:") {
@@ -95,8 +95,8 @@ fn must_be_a_file(path: &Path) -> Result<(), SqliteError> {
     })
 }
 
-/// Creates a missing SQLite file. Only the file's owner can read it, because the file contains conversations. SQLite gives the write-ahead
-/// log the same mode.
+/// Creates an empty SQLite file, unless the file exists. Only the file's owner can read it, because the file contains
+/// conversations. SQLite gives the write-ahead log the same mode.
 fn create(path: &Path) -> Result<(), SqliteError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

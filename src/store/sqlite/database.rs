@@ -24,8 +24,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, watch};
 
-/// Maximum number of jobs (store operations) that wait for the SQLite writer thread, and for the reader threads. Further callers wait
-/// before they can add a job.
+/// Maximum number of jobs (store operations) in the queue of the SQLite writer thread, and in the queue of the reader threads.
+/// Further callers wait before they can add a job.
 const WAITING: usize = 1_024;
 
 /// One open SQLite database of the process. Its threads end and its connections close when the last reference is dropped.

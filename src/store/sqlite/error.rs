@@ -72,7 +72,7 @@ pub enum SqliteError {
     CannotOpen {
         /// Path of the SQLite database file.
         path: PathBuf,
-        /// Error of SQLite or of the system.
+        /// Error of SQLite or of the operating system.
         source: BoxError,
     },
     /// An older version of this crate wrote the SQLite file, and a [read-only](super::SqliteBuilder::read_only) store does not migrate it.
@@ -85,7 +85,7 @@ pub enum SqliteError {
         path: PathBuf,
         /// Schema version of the SQLite file.
         found: i64,
-        /// Schema version that this crate can read in a read-only store.
+        /// Schema version that a file must have so that this crate can open it read-only.
         known: i64,
     },
     /// The store was opened with [`SqliteBuilder::read_only`](super::SqliteBuilder::read_only), and rejects a write. Open another store for
@@ -166,7 +166,7 @@ pub enum SqliteError {
     Unavailable {
         /// Delay after which the caller should retry the operation.
         retry_after: Duration,
-        /// Error of SQLite or of the system.
+        /// Error of SQLite or of the operating system.
         source: BoxError,
     },
 }
@@ -200,7 +200,7 @@ impl SqliteError {
         Self::with_source(error, Into::into)
     }
 
-    /// Converts a SQLite error to a [`SqliteError`], whose cause the function `source` creates from the SQLite error.
+    /// Converts a SQLite error to the matching [`SqliteError`]; `source` converts the SQLite error to the cause of the result.
     fn with_source(
         error: rusqlite::Error,
         source: impl FnOnce(rusqlite::Error) -> BoxError,

@@ -205,7 +205,7 @@ impl SqliteStore {
         self.source(None)
     }
 
-    /// Returns an event source over this tenant's commits with a stored position for a named consumer.
+    /// Returns an event source over this tenant's commits that continues at the stored position of a named consumer.
     ///
     /// A subscription continues after the last event up to which all events are acknowledged, even after a restart. The start position of
     /// a subscription has an effect only for a new name. Acknowledgements are stored with the next transaction or shortly after, so a

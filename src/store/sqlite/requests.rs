@@ -63,7 +63,7 @@ pub(super) fn request(
     Ok((Ok(Requested::Created { breadcrumb }), has_expired))
 }
 
-/// Returns the maximum number of request keys of a tenant.
+/// Returns the maximum number of idempotency keys that the ledger stores for one tenant's requests.
 fn limit(limits: &SqliteLimits) -> usize {
     limits.open_runs.saturating_add(limits.finished_runs)
 }

@@ -4,7 +4,7 @@
 use super::error::Fault;
 use super::tenant::TenantTransaction;
 
-/// Maximum number of expired breadcrumbs that a search can encounter without starting their removal.
+/// Maximum number of expired breadcrumbs that a search can encounter without starting the sweep that deletes them.
 pub(super) const MANY_EXPIRED: usize = 64;
 
 /// Maximum number of events, tombstones or ended runs that one commit deletes.

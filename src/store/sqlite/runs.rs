@@ -211,7 +211,7 @@ pub(super) fn enqueue_cancelled(
     Ok(cancelled)
 }
 
-/// Returns the ledger row of a leased run. Fails if the lease is no longer the newest of its row.
+/// Returns the ledger row of a leased run, or an error if the lease is no longer the newest of the run.
 pub(super) fn find_leased(
     transaction: &TenantTransaction<'_>,
     lease: &Lease,

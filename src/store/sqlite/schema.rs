@@ -140,8 +140,8 @@ const PAUSES: &str = "
     ) STRICT, WITHOUT ROWID;
 ";
 
-/// Version 10 of the store's tables, which adds request keys. The key with the lowest `number` is checked first, and then gets the next
-/// number.
+/// Version 10 of the store's tables, which adds the idempotency keys of requests. The key with the lowest `number` is checked
+/// first, and then gets the next number.
 const REQUESTS: &str = "
     CREATE TABLE ux_requests (
         tenant INTEGER NOT NULL, executor TEXT NOT NULL, request_key TEXT NOT NULL, trigger_id BLOB NOT NULL,
@@ -151,8 +151,8 @@ const REQUESTS: &str = "
     CREATE INDEX ux_requests_by_number ON ux_requests (tenant, number, checked_at);
 ";
 
-/// Version 11 of the store's tables, which adds the number of request keys to the tenant's row. It also adds an index of the request keys
-/// by `checked_at`, so that the keys are checked in the order of this time.
+/// Version 11 of the store's tables, which adds the number of idempotency keys to the tenant's row. It also adds an index of the
+/// idempotency keys by `checked_at`, so that the keys are checked in the order of this time.
 const KEYS: &str = "
     ALTER TABLE ux_tenants ADD COLUMN requests INTEGER NOT NULL DEFAULT 0;
     UPDATE ux_tenants SET requests = (SELECT count(*) FROM ux_requests AS r WHERE r.tenant = ux_tenants.id);
@@ -161,8 +161,8 @@ const KEYS: &str = "
     CREATE INDEX ux_requests_by_check ON ux_requests (tenant, checked_at);
 ";
 
-/// Version 12 of the store's tables, which adds a column that is true if a lease of the run has expired. The number of abandoned leases
-/// only counts consecutive ones.
+/// Version 12 of the store's tables, which adds a column that is true once a lease of the run has expired. The number of
+/// abandoned leases only counts consecutive ones.
 const EXPIRED: &str = "
     ALTER TABLE ux_runs ADD COLUMN has_expired INTEGER NOT NULL DEFAULT 0;
     UPDATE ux_runs SET has_expired = 1 WHERE abandoned > 0;

@@ -74,7 +74,7 @@ pub(super) fn each_candidate(
 /// Conditions of a query for breadcrumbs that a SQLite index can check.
 struct IndexConditions<'q> {
     schema: Option<&'q str>,
-    /// Tags of the query that a breadcrumb must all have.
+    /// Tags of the query; a breadcrumb must have all of them.
     all: BTreeSet<&'q str>,
     /// Tags of the query; a breadcrumb must have at least one of them.
     any: Option<BTreeSet<&'q str>>,

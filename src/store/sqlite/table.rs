@@ -170,7 +170,7 @@ pub(super) const EXPIRED: &str = "
     SELECT serial FROM ux_breadcrumbs WHERE tenant = ?1 AND ttl <= ?2 AND ttl IS NOT NULL AND deleted = 0
     ORDER BY ttl LIMIT ?3";
 
-/// Removes up to `most` of the tenant's expired breadcrumbs. Returns `true` if it found `most`, so that there may be more.
+/// Removes expired breadcrumbs of the tenant, at most `most`. Returns `true` if it found `most`, so that there may be more.
 pub(super) fn expire(
     transaction: &mut TenantTransaction<'_>,
     most: usize,
