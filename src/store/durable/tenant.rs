@@ -100,7 +100,7 @@ pub(in crate::store) struct Tenant {
     pub(in crate::store) tombstones: i64,
     pub(in crate::store) open_runs: i64,
     pub(in crate::store) finished_runs: i64,
-    /// Number of stored idempotency keys of the tenant's requests to the run ledger.
+    /// Number of the tenant's idempotency keys, which make requests for runs idempotent.
     pub(in crate::store) requests: i64,
 }
 
