@@ -163,7 +163,7 @@ impl<'s> RunStore<'s> {
         }
     }
 
-    /// Claims a run like [`RunLedger::claim`].
+    /// Claims a run in its ledger, and finishes the run if an earlier attempt saved its response in the in-memory ledger.
     ///
     /// # Errors
     /// The errors of [`RunLedger::claim`].
@@ -178,7 +178,7 @@ impl<'s> RunStore<'s> {
         }
     }
 
-    /// Starts the attempt of a claimed run like [`RunLedger::begin`].
+    /// Starts the attempt of a claimed run, or finishes the run if an earlier attempt saved its response in the in-memory ledger.
     ///
     /// # Errors
     /// The errors of [`RunLedger::begin`].
@@ -189,7 +189,7 @@ impl<'s> RunStore<'s> {
         }
     }
 
-    /// Commits to the store like [`BreadcrumbStore::commit`], and ends the run in its ledger.
+    /// Commits writes to the store, and ends the run of the commit in the store's own ledger or in the in-memory ledger.
     ///
     /// # Errors
     /// The errors of [`BreadcrumbStore::commit`].

@@ -244,8 +244,8 @@ impl Query {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct VectorQuery {
-    /// The breadcrumbs to search, and the maximum number of results. Its order has no effect: the result is in the order of the
-    /// scores.
+    /// The query that selects the breadcrumbs to search and limits the number of results. Its order has no effect: the result is
+    /// in the order of the scores.
     pub query: Query,
     /// The text to which the breadcrumbs must be similar.
     pub text: String,

@@ -182,8 +182,8 @@ impl ValidRequest {
         }
     }
 
-    /// Returns the answer to a request whose idempotency key is already recorded. Returns an error if the breadcrumbs of the two
-    /// requests differ.
+    /// Returns the answer to a repeated request, whose idempotency key is already recorded. Returns an error if the breadcrumbs
+    /// of the two requests differ.
     pub(in crate::store) fn answer(&self, recorded: &RecordedKey) -> Result<Requested, StoreError> {
         if recorded.digest != self.digest {
             return Err(StoreError::KeyConflict {

@@ -26,7 +26,7 @@ pub(in crate::store) use out_of_order_bit;
 /// Bit of [`RunRow::sequence`] that is set while a transferred run does not count in the order of its ordering key.
 pub(in crate::store) const OUT_OF_ORDER: u64 = out_of_order_bit!();
 
-/// Value of [`RunRow::granted_at`] in rows whose next claim begins a new attempt.
+/// Value of [`RunRow::granted_at`] before the first claim of an attempt, so that the next claim begins a new attempt.
 const NOT_CLAIMED: Timestamp = Timestamp::UNIX_EPOCH;
 
 #[derive(Clone, Debug)]
@@ -43,7 +43,8 @@ pub(in crate::store) struct RunRow {
     pub(in crate::store) claim: Option<ClaimId>,
     /// The start of the run's newest lease; [`NOT_CLAIMED`] before the first claim of an attempt.
     pub(in crate::store) granted_at: Timestamp,
-    /// The time when the row was added or the run was woken. After the first claim of an attempt, the time of that claim.
+    /// The time when the row was added, or when the suspended run was woken. After the first claim of an attempt, the time of
+    /// that claim.
     pub(in crate::store) since: Timestamp,
     /// The time when the row was added to the ledger.
     pub(in crate::store) added_at: Timestamp,
@@ -94,7 +95,7 @@ pub(in crate::store) enum AttemptEnd {
 }
 
 impl AttemptEnd {
-    /// Returns the effect on a run's ledger row of a commit with the run end `end`. `at` is the time of the commit.
+    /// Returns the change of a run's ledger row that a commit with the run end `end` causes. `at` is the time of the commit.
     pub(in crate::store) fn of(end: RunEnd, at: Timestamp) -> Self {
         let over = |state, reason: Option<&str>| Self::Over {
             state,
@@ -194,8 +195,8 @@ impl RunRow {
         reopens
     }
 
-    /// Returns `true` if the run ended because the trigger version was missing, and the store has this version now. `is_known`
-    /// states that the store has the trigger version.
+    /// Returns `true` if the run ended only because the store lacked the trigger version, and the store has this version now.
+    /// `is_known` states that the store has the trigger version.
     pub(in crate::store) fn would_reopen(&self, is_known: bool) -> bool {
         self.lineage.is_none()
             && is_known
@@ -233,8 +234,8 @@ impl RunRow {
         self.claim = claim;
     }
 
-    /// Records that the worker that lost its lease of the run is still alive. Only later leases then count as abandoned. A
-    /// repeated call has no effect.
+    /// Records that the worker that lost its lease of the run is still alive, so that only leases after this one count as
+    /// abandoned. A repeated call has no effect.
     pub(in crate::store) fn record_live_owner(&mut self, lost: &Lease) {
         if self.epoch != lost.epoch {
             return;
@@ -280,7 +281,8 @@ impl RunRow {
         self.sequence >= OUT_OF_ORDER && !self.state.is_over()
     }
 
-    /// Returns the version of the executor to which the run was transferred, or `None` after a worker has accepted it.
+    /// Returns the executor version for which the transferred run waits, or `None` if the run was not transferred or a worker has
+    /// accepted it.
     pub(in crate::store) fn transferred_to(&self) -> Option<&str> {
         let ready = self.state == RunState::Ready;
         self.reason.as_deref().filter(|_| ready)
@@ -325,7 +327,7 @@ impl RunRow {
         Ok(())
     }
 
-    /// Suspends the run. Returns the time limit of the wait.
+    /// Suspends the run until the condition `wake` is met. Returns the time limit of the wait.
     pub(in crate::store) fn suspend(
         &mut self,
         wake: Wake,
@@ -340,7 +342,7 @@ impl RunRow {
         until
     }
 
-    /// Ends the run. `over` is the sequence number of the end.
+    /// Ends the run in the state `state`. `over` is the sequence number of the end.
     pub(in crate::store) fn finish(
         &mut self,
         state: RunState,
@@ -411,7 +413,7 @@ impl RunRow {
             && (filter.states.is_empty() || filter.states.contains(&self.state_at(now)))
     }
 
-    /// Returns `true` if the query for a page of runs selects the row.
+    /// Returns `true` if a page query selects the row by its executor, state, failure code, time of addition and position.
     pub(in crate::store) fn matches_query(&self, query: &RunQuery, now: Timestamp) -> bool {
         let executor = query.executor.as_ref();
         let code = query.code.as_deref();

@@ -33,13 +33,14 @@ pub struct RunRef {
     pub trigger_id: BreadcrumbId,
     /// The version of the breadcrumb that triggers the run.
     pub trigger_version: u64,
-    /// The length of the run's lease without a heartbeat. Defaults to 30 s.
+    /// The duration of the run's lease, unless a heartbeat extends it. Defaults to 30 s.
     pub lease: Duration,
     /// The event that announced the trigger, if known. The ledger stores it without its context, so that the run can be processed
     /// later from its row alone.
     pub event: Option<Arc<Event>>,
-    /// The ordering key of the run. Runs of one executor with the same key run one at a time, in the order in which they were
-    /// added. The key of an existing row never changes.
+    /// The key that orders the run among other runs of its executor, or `None` if their order does not matter. Runs of one
+    /// executor with the same key run one at a time, in the order in which they were added. The key of an existing row never
+    /// changes.
     pub order: Option<Arc<str>>,
 }
 
@@ -104,8 +105,8 @@ impl RunRef {
         self
     }
 
-    /// Returns the run key, a SHA-256 hash as hexadecimal digits. The hash covers the tenant, the executor, the trigger, the
-    /// trigger version and the epoch.
+    /// Returns the run key, a SHA-256 hash of the tenant, the executor, the trigger, the trigger version and the epoch, as
+    /// hexadecimal digits.
     ///
     /// The hash covers the length of each string, so two different names cannot have the same input.
     ///

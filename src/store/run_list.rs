@@ -55,8 +55,8 @@ impl RunFilter {
         Self::default()
     }
 
-    /// Returns a filter for the runs whose newest lease comes from a [claim](super::RunLedger::claim_next). The list has their
-    /// [leases](Run::lease).
+    /// Returns a filter for the runs whose newest lease was granted by the [claim](super::RunLedger::claim_next) with this ID.
+    /// The list has their [leases](Run::lease).
     #[must_use]
     pub fn of_claim(id: ClaimId) -> Self {
         Self {

@@ -142,7 +142,7 @@ impl RunQuery {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Returns the stored run states whose rows a database must read for the page, each with a condition on the rows
+    /// Returns the run states, as stored in the rows, that a database must select for the page, each with a condition on the rows
     /// ([`RowSelection`]). A row that is stored as running or suspended counts as ready after its lease or wait has ended.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn stored_states(&self) -> Vec<(RunState, RowSelection)> {

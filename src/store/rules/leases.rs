@@ -177,7 +177,8 @@ pub(in crate::store) fn end(
     }
 }
 
-/// Ends a transferred run, and sets the run's state to `Skipped`. A transferred run waits for another version of its executor.
+/// Ends a transferred run without executing it, and sets the run's state to `Skipped`. A transferred run waits for another
+/// version of its executor.
 pub(in crate::store) fn skip_transferred(
     row: Option<RunRow>,
     run: &RunRef,

@@ -36,7 +36,7 @@ pub(in crate::store) struct Facts<'r> {
     /// The first run in the order of the run's ordering key, not counting the run itself.
     pub(in crate::store) first: Option<FirstOfKey>,
     pub(in crate::store) now: Timestamp,
-    /// The sequence number that the ledger assigns next to a run's row.
+    /// The ledger's next free sequence number, for a change of the run's row.
     pub(in crate::store) next: u64,
     /// Start of the current pause of the run's executor, or `None` if the executor is not paused. Only [`claim`] reads this time.
     pub(in crate::store) paused: Option<Timestamp>,
@@ -48,7 +48,7 @@ pub(in crate::store) struct Facts<'r> {
 pub(in crate::store) struct FirstOfKey {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) due: Option<Timestamp>,
-    /// The lease duration of the run that is first in the order of the ordering key.
+    /// The lease duration of this first run, which is how long a later run waits for it if it has no future due time.
     pub(in crate::store) lease: Duration,
 }
 
@@ -153,7 +153,8 @@ pub(in crate::store) fn check_open_runs(
     Ok(())
 }
 
-/// Returns `true` if [`enqueue`] adds a run that has not ended to the ledger: a new run, or an ended run that becomes ready again.
+/// Returns `true` if [`enqueue`] would add a run that has not ended to the ledger: a new run, or an ended run that becomes ready
+/// again.
 pub(in crate::store) fn adds_open_run(row: Option<&RunRow>, origin: &Origin) -> bool {
     let is_known = matches!(origin, Origin::Known(_));
     row.is_none_or(|row| row.would_reopen(is_known))
@@ -185,8 +186,8 @@ pub(in crate::store) fn enqueue(facts: Facts<'_>, at: Option<Timestamp>) -> RowC
     change
 }
 
-/// Claims one run, whether the run is due or not. Adds the run's ledger row if the row is missing. The change is `None` if there is no
-/// row and none is added.
+/// Claims the run that the caller named; a ready run is claimed even if it is not due yet. Adds the run's ledger row if the row
+/// is missing. The change is `None` if there is no row and none is added.
 pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<RowChange>) {
     let Facts {
         now,
@@ -219,8 +220,8 @@ pub(in crate::store) fn claim(facts: Facts<'_>) -> (Claim, Option<RowChange>) {
     (claim, Some(change))
 }
 
-/// Claims a run regardless of earlier runs with its ordering key. If its executor is paused, a row that could start stays as it
-/// is.
+/// Claims a run without a check for earlier runs with its ordering key. If its executor is paused, a row that could start stays
+/// as it is.
 fn claim_out_of_order(
     change: &mut RowChange,
     length: Duration,
