@@ -207,8 +207,8 @@ impl PostgresError {
     }
 }
 
-/// Error while a store connects to PostgreSQL. The operator `?` converts driver errors to it, so [`PostgresError`] needs no public
-/// conversion from a type of the driver.
+/// Wrapper of a [`PostgresError`] to which the operator `?` converts driver errors while a store connects. So [`PostgresError`]
+/// needs no public conversion from a type of the driver.
 #[derive(Debug)]
 pub(super) struct ConnectFault(PostgresError);
 

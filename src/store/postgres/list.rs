@@ -12,7 +12,7 @@ use crate::store::run_page::RowSelection;
 use crate::store::{Run, RunFilter, RunQuery, RunRef, RunState};
 use sqlx::{AssertSqlSafe, PgConnection};
 
-/// Read of the runs that a filter selects, ordered by due time, then by sequence.
+/// Read of the runs that a filter selects, ordered by due time, then by sequence number.
 pub(super) struct RunListQuery<'f> {
     pub(super) tenant: &'f TenantHandle,
     pub(super) filter: &'f RunFilter,

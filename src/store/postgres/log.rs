@@ -109,7 +109,8 @@ impl Read for IsStandby {
     }
 }
 
-/// Returns a record ([`Mark`]) of the newest event on a page that was read, and of the tenant's last event position.
+/// Returns a record ([`Mark`]) of the last event on a page of events, and of the tenant's last event position at the time of the
+/// read.
 fn mark_of(page: &EventPage) -> Mark {
     let seen_event = page.events.back().map(|(position, event)| SeenEvent {
         position: *position,

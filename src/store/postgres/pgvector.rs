@@ -230,7 +230,7 @@ pub(super) async fn is_indexed(
     is_indexed.fetch_one(connection).await
 }
 
-/// Returns the error of a vector search in a store without vector search.
+/// Returns the error of a vector operation in a store without an embedder or without tables for vectors.
 pub(super) fn unsupported() -> StoreError {
     StoreError::Unsupported {
         store: super::NAME,

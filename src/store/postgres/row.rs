@@ -63,7 +63,7 @@ pub(super) fn identity(run: &RunRef) -> RunIdentity {
 /// An executor ID, and an ordering key of the executor's runs.
 pub(super) type OrderingKey = (Arc<str>, Arc<str>);
 
-/// Returns the executor and the ordering key of a run. `None` if the run has no ordering key.
+/// Returns the executor and the ordering key of a run, or `None` if the run has no ordering key.
 pub(super) fn ordering_key_of(run: &RunRef) -> Option<OrderingKey> {
     let ordering_key = run.order.as_deref()?;
     Some((Arc::clone(&run.executor), ordering_key.into()))

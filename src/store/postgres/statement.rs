@@ -150,7 +150,7 @@ fn name_of_flag(flag: bool) -> &'static str {
     if flag { "TRUE" } else { "FALSE" }
 }
 
-/// Appends a literal, or NULL, to an SQL message.
+/// Appends `value`, or NULL if it is `None`, to the SQL text of a protocol message.
 fn push(message: &mut String, value: Option<&str>) -> bool {
     message.push_str(value.unwrap_or("NULL"));
     true

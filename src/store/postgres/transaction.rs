@@ -305,7 +305,8 @@ impl<'t> TenantTransaction<'t> {
         Ok(())
     }
 
-    /// Returns the transaction's changes that are not written yet, and counts them as written. Returns `None` without changes.
+    /// Returns the transaction's changes that the caller must write to the tables, and records them as written. Returns `None`
+    /// without changes.
     fn take_unwritten(&mut self) -> Option<FinalMessage> {
         self.has_changed_tables |= !self.job_changes.is_empty();
         let mut changes = std::mem::take(&mut self.earlier_changes);
