@@ -58,7 +58,7 @@ impl Reader {
 }
 
 impl<'r> Pages<'r> {
-    /// Creates a breadcrumb list that is read page by page. The query of the URL selects its rows.
+    /// Creates a reader that requests a breadcrumb list of the RCRT server page by page. The query of the URL selects its rows.
     fn new(reader: &'r Reader, url: Url) -> Self {
         Self {
             reader,

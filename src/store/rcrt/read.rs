@@ -89,8 +89,8 @@ impl Reader {
         })
     }
 
-    /// Returns the current versions of several breadcrumbs, in the order of `ids`. Omits the breadcrumbs that are missing or cannot
-    /// be parsed.
+    /// Returns the current versions of several breadcrumbs in the order of `ids`, without those that are missing or cannot be
+    /// parsed.
     pub(super) async fn read_all(
         &self,
         ids: impl IntoIterator<Item = BreadcrumbId>,
