@@ -46,7 +46,7 @@ pub(super) fn tags(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<String>
     serde_json::from_str(text).map_err(|error| unreadable(column, Type::Text, error))
 }
 
-/// Reads JSON from a SQLite column in which the store writes only checked JSON.
+/// Reads JSON from a SQLite column whose JSON was checked before the store wrote it.
 pub(super) fn json(column: usize, text: String) -> rusqlite::Result<Json> {
     Json::from_validated_text(text).map_err(|error| unreadable(column, Type::Text, error))
 }

@@ -42,8 +42,8 @@ pub(super) struct Database {
     progress: Arc<Progress>,
     writes: mpsc::Sender<Box<dyn Job>>,
     reads: ReadSender,
-    /// Notifies the listener thread of new event subscriptions. This thread detects commits of other processes. It ends when the sender
-    /// is dropped.
+    /// Sender that notifies the listener thread of new event subscriptions. This thread detects commits of other processes. It
+    /// ends when the sender is dropped.
     subscribed: watch::Sender<()>,
     /// Receiver that closes when the last thread of the database ends.
     open: watch::Receiver<()>,

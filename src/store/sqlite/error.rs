@@ -250,8 +250,8 @@ impl SqliteError {
     }
 }
 
-/// Error while a store opens a SQLite file. The operator `?` converts driver errors to it, so [`SqliteError`] needs no public conversion
-/// from a type of the driver.
+/// Wrapper of a [`SqliteError`] to which the operator `?` converts driver errors while a store opens a SQLite file. So
+/// [`SqliteError`] needs no public conversion from a type of the driver.
 #[derive(Debug)]
 pub(super) struct OpenFault(SqliteError);
 
