@@ -33,16 +33,16 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunFilter {
-    /// The ID of the executor whose runs are listed. Runs of any executor if `None`.
+    /// The ID of the executor whose runs are listed, or `None` for the runs of any executor.
     pub executor: Option<String>,
-    /// The ID of the trigger whose runs are listed. Runs of any trigger if `None`.
+    /// The ID of the trigger whose runs are listed, or `None` for the runs of any trigger.
     pub trigger_id: Option<BreadcrumbId>,
-    /// The states of the listed runs. Runs in any state if empty.
+    /// The states of the listed runs, or an empty list for runs in any state.
     pub states: Vec<RunState>,
-    /// The ID of the claim of due runs that granted the listed runs' leases. Only rows whose newest lease comes from this claim
-    /// and has not ended are selected. The lease may have expired.
+    /// The ID of the claim of due runs that granted the listed runs' leases, or `None` for runs with or without leases. Only rows
+    /// whose newest lease comes from this claim and has not ended are selected. The lease may have expired.
     pub claim: Option<ClaimId>,
-    /// Maximum number of listed runs. All runs if `None`.
+    /// Maximum number of listed runs, or `None` for all runs.
     pub limit: Option<usize>,
 }
 
@@ -127,7 +127,7 @@ pub struct Run {
     pub added_at: Timestamp,
     /// The breadcrumbs or the time that the suspended run waits for. `None` if the run is not suspended.
     pub wake: Option<Wake>,
-    /// The time of the suspension, by the store's clock. `None` if the run is not suspended.
+    /// The time of the suspension, by the store's clock, or `None` if the run is not suspended.
     ///
     /// A breadcrumb that was committed before or with the suspension has an `updated_at` at or before this time. A breadcrumb
     /// that was committed later has an `updated_at` after it. So a breadcrumb can wake the run if its `updated_at` is later than

@@ -29,17 +29,17 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RunQuery {
-    /// The ID of the executor whose runs are selected. Runs of any executor if `None`.
+    /// The ID of the executor whose runs are selected, or `None` for the runs of any executor.
     pub executor: Option<String>,
-    /// The states of the selected runs. Runs in any state if empty.
+    /// The states of the selected runs, or an empty list for runs in any state.
     pub states: Vec<RunState>,
-    /// The [code](Run::code) of the failure of the selected runs. Any code if `None`.
+    /// The [code](Run::code) of the failure of the selected runs, or `None` for runs with any code or without failure.
     pub code: Option<String>,
     /// The earliest time at which a selected run was [added](Run::added_at), inclusive.
     pub added_from: Option<Timestamp>,
     /// The time before which a selected run was [added](Run::added_at), exclusive.
     pub added_before: Option<Timestamp>,
-    /// The position after the previous page of runs, at which this page starts. `None` for the first page.
+    /// The position after the previous page of runs, at which this page starts, or `None` for the first page.
     pub after: Option<RunCursor>,
     /// Maximum number of runs on the page, from 1 to [`MAX_LIMIT`](Self::MAX_LIMIT). Defaults to
     /// [`DEFAULT_LIMIT`](Self::DEFAULT_LIMIT).
@@ -219,7 +219,7 @@ impl From<u64> for RunCursor {
 pub struct RunPage {
     /// The runs of the page, the most recently enqueued first.
     pub runs: Vec<Run>,
-    /// The position after this page of runs, for the query of the next page. `None` if this page is the last one.
+    /// The position after this page of runs, for the query of the next page, or `None` if this page is the last one.
     pub next: Option<RunCursor>,
 }
 

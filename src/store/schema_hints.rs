@@ -192,7 +192,7 @@ fn hints_for(breadcrumb: &Breadcrumb, by_schema: &HintsOfSchemas) -> Option<Opti
     }
 }
 
-/// Returns the hints of the breadcrumb itself, which replace the hints of its schema.
+/// Returns the breadcrumb's own hints, which replace the hints of its schema, or `None` without own hints.
 pub(crate) fn own(breadcrumb: &Breadcrumb) -> Option<&Json> {
     breadcrumb
         .llm_hints

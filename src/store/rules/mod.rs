@@ -90,8 +90,8 @@ impl RowChange {
         }
     }
 
-    /// Ends the run whose ledger row this change contains. The end uses one sequence number of the ledger, because sequence numbers
-    /// order the ended runs.
+    /// Ends the run whose ledger row this change contains, in the state `state`. The end uses one sequence number of the ledger,
+    /// because sequence numbers order the ended runs.
     fn finish(
         &mut self,
         state: RunState,
