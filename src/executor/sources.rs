@@ -65,7 +65,7 @@ pub enum MissingReason {
     /// The fetch of the context source failed.
     ///
     /// The run continues without the source, because the source is not required.
-    #[error("the fetch of the source failed; see the cause")]
+    #[error("the fetch of the source failed")]
     Failed(#[source] Arc<StoreError>),
     /// A limit made the fetch of the context source incomplete.
     ///
@@ -76,9 +76,7 @@ pub enum MissingReason {
     /// lowest `priority` first, then the oldest.
     ///
     /// Raise `context_bytes`, lower the limit of the fetch, or give the source a higher priority.
-    #[error(
-        "{items} items of {bytes} bytes were omitted, because the context would exceed Profile::context_bytes; raise this limit, or fetch fewer items"
-    )]
+    #[error("{items} items of {bytes} bytes were omitted, because the context would be too large")]
     TooLarge {
         /// The number of items that were omitted from the context source.
         items: usize,
@@ -99,7 +97,7 @@ pub enum MissingReason {
     ///
     /// Raise the [`ContextBudget`](super::ContextBudget), or give the source a higher priority.
     #[error(
-        "{items} items of {bytes} bytes were omitted, because the context would exceed the ContextBudget for the model; raise the budget, or fetch fewer items"
+        "{items} items of {bytes} bytes were omitted, because the context would exceed the budget for the model"
     )]
     OverBudget {
         /// The number of items that a budget omitted from the context source.
@@ -155,15 +153,13 @@ pub enum Bound {
     /// cannot be applied.
     ///
     /// Fix the hints of the trigger or of its schema.
-    #[error(
-        "no vector search was made, because the llm_hints of the trigger or of its schema cannot be applied; fix them"
-    )]
+    #[error("no vector search was made, because the llm_hints of the trigger cannot be applied")]
     TriggerWithheld,
     /// The subscription's scope requires a tag prefix that no tag of the trigger has.
     ///
     /// Add the tag to the trigger, or remove the prefix from the scope.
     #[error(
-        "the trigger breadcrumb has no tag with the prefix {prefix:?}, which the scope of the context source requires; add such a tag"
+        "the trigger breadcrumb has no tag with the prefix {prefix:?}, which the scope of the source requires"
     )]
     NothingShared {
         /// The prefix in the context subscription's scope that no tag of the trigger has.

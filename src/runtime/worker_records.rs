@@ -219,7 +219,7 @@ fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
 async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) -> bool {
     /// The maximum number of ledger calls that accept transferred runs in one check, so that the check does not delay the next
     /// save of the worker's record.
-    const MAX_CALLS: usize = 16;
+    const MAX_TRANSFER_CALLS: usize = 16;
     if versions.is_empty() {
         return true;
     }
@@ -227,7 +227,7 @@ async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) ->
         .iter()
         .map(|version| (Arc::clone(&version.executor), Arc::clone(&version.hash)))
         .collect();
-    for _ in 0..MAX_CALLS {
+    for _ in 0..MAX_TRANSFER_CALLS {
         match with_timeout(store_context.ledger().accept_transfers(&names)).await {
             Ok(accepted) => {
                 if accepted > 0 {

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 /// Maximum number of calls of the test store in one wait for an idle runtime.
-const MAX_CALLS: u64 = 1_000_000;
+const MAX_STORE_CALLS: u64 = 1_000_000;
 
 /// Number of a test store's calls, with a notification of each call. Every change of a run's state is a call.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl<'w> IdleWatch<'w> {
         let calls = async {
             loop {
                 let called = self.activity.called.notified();
-                if self.calls() >= MAX_CALLS {
+                if self.calls() >= MAX_STORE_CALLS {
                     return;
                 }
                 called.await;

@@ -12,27 +12,27 @@ const PLAIN: &[&str] = &[
     "answer.id",
     "before.0",
     "class",
+    "commit_timeout",
     "definition.id",
     "delay",
     "event.breadcrumb_id",
     "found.id",
-    "found", // settings of a consumer
+    "expected.ack_wait",
+    "found.ack_wait",
     "id",
     "lease.run",
-    "look.id",
     "newest", // a time
     "patience",
     "pause",
     "run",
     "self.lease.run",
     "self.lease.run.trigger_id",
-    "sleeper.run",
+    "suspended_run.run",
     "started.run",
     "time",
     "took",
     "trigger",
     "trigger.id",
-    "wanted", // settings of a consumer
 ];
 
 #[test]

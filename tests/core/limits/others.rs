@@ -83,7 +83,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
         "a limit of the testing kit, which services do not run",
         &[
             "src/testing/error.rs MAX_RUNS",
-            "src/testing/idle.rs MAX_CALLS",
+            "src/testing/idle.rs MAX_STORE_CALLS",
             "src/testing/recorded.rs MOST",
         ],
     ),

@@ -264,7 +264,7 @@ async fn runs_that_lost_workers_are_logged_once_per_claim_and_suspect_runs_one_p
         lines.map(str::to_owned).collect()
     };
     let taken_over = "runs restart";
-    let alone = "a run restarts alone, because it may have crashed its workers";
+    let alone = "a run that may have crashed its workers restarts";
     assert_eq!(lines(0, taken_over), Vec::<String>::new());
     let together = lines(1, taken_over);
     let [together] = &*together else {
