@@ -10,9 +10,9 @@ use super::tape::Tape;
 pub(crate) enum Shape {
     /// JSON of any type, in a fuzz test's input.
     Any,
-    /// One of these words as a JSON string, in a fuzz test's input.
+    /// One word from this list, chosen at random and written as a JSON string into a fuzz test's input.
     Word(&'static [&'static str]),
-    /// One of these strings, written without quotes into a fuzz test's input.
+    /// One string from this list, chosen at random and written without quotes into a fuzz test's input.
     Raw(&'static [&'static str]),
     /// A JSON list whose items have this shape, normally with at least one item.
     List(&'static Self),

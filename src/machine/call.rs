@@ -57,7 +57,7 @@ pub enum ToolArguments {
     Unreadable {
         /// The model's original string of arguments, for transcripts.
         text: String,
-        /// The parse error of the arguments, for the model. Example: `not valid JSON: expected value at line 1 column 1`.
+        /// The parse error of the arguments, for the model. Example: `the text is not valid JSON: expected value at line 1 column 1`.
         problem: String,
     },
 }

@@ -285,7 +285,7 @@ impl Json {
     fn read_error(&self) -> serde_json::Error {
         match self.shape() {
             Err(error) => error.into_serde(),
-            Ok(_) => de::Error::custom("not valid JSON"),
+            Ok(_) => de::Error::custom("the text is not valid JSON"),
         }
     }
 }

@@ -32,7 +32,7 @@ pub enum JsonError {
     /// The text is not JSON, or has a number or an escape that a `Value` cannot represent (`1e400`, a lone `\ud800`).
     ///
     /// The source names the line and the column.
-    #[error("not valid JSON")]
+    #[error("the text is not valid JSON")]
     Syntax(#[source] serde_json::Error),
     /// Arrays and objects nest deeper than [`MAX_DEPTH`].
     #[error("the JSON value nests deeper than {MAX_DEPTH} levels; flatten it")]

@@ -118,8 +118,8 @@ impl Selector {
         self
     }
 
-    /// Requires a condition on the breadcrumb's context: a JSONPath (the prefix `$.` is optional), an [`Op`](super::Op) or its name, and a
-    /// value.
+    /// Requires that a condition on the breadcrumb's `context` (its payload) holds: a JSONPath (the prefix `$.` is optional), an
+    /// [`Op`](super::Op) or its name, and a value.
     ///
     /// [`check`](Self::check) returns the error of a condition that does not compile. Subscriptions and queries reject such a selector.
     ///
@@ -148,7 +148,7 @@ impl Selector {
         self.condition(Condition::new(path, op, Some(value.into())))
     }
 
-    /// Requires a condition on the breadcrumb's context.
+    /// Requires that a condition on the breadcrumb's `context` (its payload) holds.
     ///
     /// Build the condition with [`Condition::new`].
     #[must_use]

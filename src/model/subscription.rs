@@ -295,7 +295,7 @@ impl Subscription {
         self
     }
 
-    /// Requires a condition on the breadcrumb's context. See [`Selector::matching`].
+    /// Requires that a condition on the breadcrumb's `context` (its payload) holds. See [`Selector::matching`].
     ///
     /// A condition that does not compile is reported by
     /// [`Subscriptions::new`](super::Subscriptions::new).
@@ -310,7 +310,7 @@ impl Subscription {
         self
     }
 
-    /// Requires a condition on the breadcrumb's context.
+    /// Requires that a condition on the breadcrumb's `context` (its payload) holds.
     #[must_use]
     pub fn condition(mut self, condition: Condition) -> Self {
         self.selector = self.selector.condition(condition);

@@ -93,12 +93,13 @@ pub(super) struct PositionToSave {
 }
 
 impl Checkpoint {
-    /// Stores the time of the newest breadcrumb in the store before the first subscription to the event source.
+    /// Sets the update time of the newest breadcrumb that the store had before the runtime first subscribed to its event source.
     pub(super) fn note_newest(&self, newest: Timestamp) {
         self.state().newest.get_or_insert(newest);
     }
 
-    /// Returns the time of the newest breadcrumb in the store before the first subscription, or `None` if the store was not read.
+    /// Returns the update time of the newest breadcrumb that the store had before the runtime first subscribed to its event source, or
+    /// `None` if the store was not read then.
     pub(super) fn newest(&self) -> Option<Timestamp> {
         self.state().newest
     }

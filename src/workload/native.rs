@@ -18,7 +18,7 @@ type Work = dyn Fn(RunCx, Option<WorkloadMessage>) -> BoxFuture<'static, Result<
     + Send
     + Sync;
 
-/// Definition of a workload that runs a closure. The closure emits events through its [`RunCx`], and returns the output
+/// Definition of a workload that is written in Rust: each run calls a closure. The closure emits events through its [`RunCx`], and returns the output
 /// of the run.
 ///
 /// An error ends the run. [`permanent`](crate::permanent) and [`retry_after`](crate::retry_after) decide whether the
@@ -149,7 +149,7 @@ impl Workload for Native {
 /// log and the dead letter also have the source.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the closure of workload {name:?} failed; for the cause, see the log of the worker or the dead letter of the run"
+    "the Rust function of workload {name:?} failed; for the cause, see the log of the worker or the dead letter of the run"
 )]
 struct ClosureFailed {
     name: String,

@@ -92,7 +92,10 @@ fn a_saved_call_retains_the_raw_text_of_unreadable_arguments() {
         panic!("{back:?}");
     };
     assert_eq!(text, "{oops");
-    assert!(problem.starts_with("not valid JSON: "), "{problem}");
+    assert!(
+        problem.starts_with("the text is not valid JSON: "),
+        "{problem}"
+    );
     assert_eq!(back, call);
 }
 

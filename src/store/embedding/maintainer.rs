@@ -60,7 +60,7 @@ pub(in crate::store) struct BreadcrumbVector {
     pub(in crate::store) vector: Option<Vec<f32>>,
 }
 
-/// Vector maintenance of a store, with one [`VectorMaintainer`] for each tenant.
+/// Computes and stores the missing vectors of a store's breadcrumbs in the background, with one [`VectorMaintainer`] for each tenant.
 #[derive(Debug)]
 pub(in crate::store) struct VectorMaintainers {
     config: EmbeddingConfig,

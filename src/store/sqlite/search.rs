@@ -102,7 +102,7 @@ enum Newest {
 }
 
 impl Newest {
-    /// Combines the counts of the newest entries of two SQLite indexes that a query reads together.
+    /// Combines the counts for two tags of a query that accepts any of several tags: the sum of two totals, or else the later time.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All(some), Self::All(more)) => Self::All(some + more),

@@ -51,7 +51,7 @@ pub(crate) const EFFECTS: &[&[&str]] = &[
         r#"nowhere: deliver unknown_tool: there is no tool "missing"; there are fails, pay, upper"#,
     ],
     &[
-        "unreadable: deliver invalid_arguments: the arguments cannot be read (not valid JSON: EOF while parsing a value \
+        "unreadable: deliver invalid_arguments: the arguments cannot be read (the text is not valid JSON: EOF while parsing a value \
          at line 1 column 9); call again with valid JSON",
     ],
     &[
@@ -97,7 +97,7 @@ pub(crate) const CALL_RESULTS: &[(&str, &str)] = &[
     ),
     (
         "unreadable",
-        "invalid_arguments: the arguments cannot be read (not valid JSON: EOF while parsing a value at line 1 column 9); \
+        "invalid_arguments: the arguments cannot be read (the text is not valid JSON: EOF while parsing a value at line 1 column 9); \
          call again with valid JSON",
     ),
     (

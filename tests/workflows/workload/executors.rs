@@ -419,7 +419,7 @@ async fn the_error_of_a_closure_is_in_the_dead_letter_and_not_in_the_response() 
         .unwrap();
     let response = response.context.to_string();
     assert!(
-        response.contains(r#"the closure of workload \"fails\" failed"#)
+        response.contains(r#"the Rust function of workload \"fails\" failed"#)
             && response.contains("the dead letter of the run"),
         "{response}"
     );
