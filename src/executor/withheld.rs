@@ -25,14 +25,16 @@ pub enum WithheldBy {
         failure: HintsFailure,
     },
     /// The hints of the item's schema were not loaded.
-    #[error("{hints} are unknown, because they were not loaded for this context")]
+    #[error(
+        "{hints} were not loaded for this execution context; set them with ExecutionContext::with_schema_hints"
+    )]
     Unknown {
         /// The owner of the hints: the schema of the breadcrumb.
         hints: HintsOf,
     },
     /// Further items are withheld, and their causes are omitted because the list of causes has reached its maximum length.
     #[error(
-        "the hints of these items cannot be used; the causes are omitted, because too many are listed already"
+        "the llm_hints of further breadcrumbs cannot be applied; their causes are omitted, because the list of causes is full"
     )]
     More,
 }

@@ -50,7 +50,7 @@ impl Feed {
         let fits = within_size_limits(event);
         if fits.is_none() && self.record(id, version) {
             self.health().unreadable += 1;
-            tracing::debug!(%id, version, "skipped an event whose tags or schema name are too large");
+            tracing::debug!(%id, version, "skipped an event of the event stream, because its tags or schema name exceed the limits of a breadcrumb");
         }
         fits
     }
