@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A key or token, which is never printed. Its `Debug` output is `Secret(..)`.
+/// An API key or an access token, which is never printed. Its `Debug` output is `Secret(..)`.
 ///
 /// Pass it to the builders of models and stores. The memory is not erased when the value is
 /// dropped.
@@ -15,8 +15,8 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
-    /// Creates a secret from a key or token. Removes leading and trailing white space, for example the line end of a
-    /// key file.
+    /// Creates a secret from an API key or an access token. Removes leading and trailing white space, for example the line end of
+    /// a key file.
     ///
     /// The characters are checked where the secret is used: a model with a key that an HTTP header
     /// cannot contain is not built.

@@ -149,7 +149,7 @@ struct State {
     conversation: Conversation,
     /// The model answer that the provider session received and has not yet returned as an event.
     answer: Option<ChatResponse>,
-    /// The number of this run's model requests to which the other service replied with an error.
+    /// The number of this run's model requests that failed with an error from the service that calls the model.
     failures: u32,
 }
 

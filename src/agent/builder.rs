@@ -305,7 +305,8 @@ impl Agent {
         self.field("responds_with", list(schemas))
     }
 
-    /// Sets the name of the agent's model at its provider. Defaults to the name that the [`ChatModel`](super::ChatModel) was built with.
+    /// Sets the model name that the agent's requests to its model provider contain. Defaults to the name that the
+    /// [`ChatModel`](super::ChatModel) was built with.
     ///
     /// Use this if one connection serves several models. The name does not select a registered
     /// model; the argument of [`new`](Self::new) does.

@@ -35,8 +35,8 @@ pub(crate) struct Compactor {
     model: Option<Arc<dyn ChatModel>>,
     /// The last result of shortening the conversation, until the result is reported to the caller.
     unreported: Mutex<Option<CompactionResult>>,
-    /// The size in tokens of the model request for which a summary failed, or `None` if the last summary did not fail. No other
-    /// summary is requested until the request has grown.
+    /// The size in tokens that the model request had when the last summary failed, or `None` if the last summary did not fail. No
+    /// other summary is requested until the request has grown.
     failed_at: Mutex<Option<u64>>,
     /// The callback that receives the token usage of each summary request.
     on_cost: Option<CostCallback>,

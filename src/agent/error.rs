@@ -28,9 +28,9 @@ pub enum AgentError {
     /// field. Fields that start with `x-` or end with `_comment` are never unknown.
     #[error("{path} of the agent definition: {problem}")]
     UnknownField {
-        /// The path of the unknown field in the context of the definition.
+        /// The path of the unknown field in the `context` of the `agent.def.v1` breadcrumb.
         path: DefinitionPath,
-        /// The problem with the field: its unknown name, and the known fields with similar names.
+        /// The description of the unknown field: its name, and the known fields with similar names.
         problem: String,
     },
     /// A part of the field `approval` of the agent definition cannot be read.
@@ -38,9 +38,9 @@ pub enum AgentError {
     /// Correct the value at the path. The problem has the expected form.
     #[error("{path} of the agent definition: {problem}")]
     BadApproval {
-        /// The path of the unreadable part of `approval` in the context of the definition.
+        /// The path of the unreadable part of the field `approval` in the `context` of the `agent.def.v1` breadcrumb.
         path: DefinitionPath,
-        /// The reason why the part of `approval` cannot be read.
+        /// The reason why this part of the agent definition's field `approval` cannot be read.
         problem: Box<DefinitionProblem>,
     },
     /// The subscriptions of the agent definition are invalid.

@@ -397,9 +397,9 @@ impl AgentExecutor {
         human::digest(registered.map_or(tool, Tool::name), arguments, &definitions)
     }
 
-    /// Returns the messages of an agent run for its model, in a fixed order. The author's instructions come first, then the earlier turns
-    /// of a chat session, then the trigger and the context as data. If the trigger is a user message, the user's text follows in a separate
-    /// message. Otherwise, the message with the data ends with a task: "Answer the trigger."
+    /// Returns the messages of an agent run for its model: the author's instructions, then the earlier turns of a chat session,
+    /// then the trigger and the context as data. If the trigger is a user message, the user's text follows in a separate message.
+    /// Otherwise, the message with the data ends with a task: "Answer the trigger."
     pub(super) async fn messages(
         &self,
         context: &ExecutionContext,

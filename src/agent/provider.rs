@@ -107,7 +107,7 @@ pub trait Provider: Send + Sync {
     /// [`permanent`](crate::permanent) tell the run whether to retry.
     async fn start(&self, task: ProviderTask) -> Result<Box<dyn ProviderSession>, BoxError>;
 
-    /// Continues the provider's session of a run from the state that [`ProviderSession::save`] returned, possibly on another worker.
+    /// Resumes a run's session with its model from the state that [`ProviderSession::save`] returned, possibly on another worker.
     ///
     /// The run saves the state after each event and each result, so the state can be older than the
     /// session: the session may have sent events that were never saved. Calls need stable IDs.
@@ -144,7 +144,7 @@ impl<P: Provider + ?Sized> Provider for Arc<P> {
     }
 }
 
-/// The session of a provider in one agent run, with the model or program of the agent.
+/// One agent run's exchange with its model or external program, through a [`Provider`].
 ///
 /// Dropping a session ends its requests and programs.
 ///
@@ -165,8 +165,8 @@ pub trait ProviderSession: Send {
     /// Implementations must be cancel safe: dropping the future loses no event.
     async fn next(&mut self) -> Result<ProviderEvent, BoxError>;
 
-    /// Delivers tool results to the model or program of the agent, in the order of [`Effect::Deliver`](crate::machine::Effect::Deliver). A
-    /// result without a waiting caller is dropped.
+    /// Delivers tool results to the model or program of the agent, in the order in which
+    /// [`Effect::Deliver`](crate::machine::Effect::Deliver) lists them. A result without a waiting caller is dropped.
     ///
     /// # Errors
     /// See [`next`](Self::next).
@@ -230,7 +230,7 @@ pub trait ProviderSession: Send {
 pub struct ProviderTask {
     /// The ID of the agent run. All attempts of the run have the same ID.
     pub run: RunId,
-    /// The name of the agent's model at the provider, or `None` for the provider's default.
+    /// The name of the model that the provider runs for the agent, or `None` for the provider's default model.
     pub model: Option<String>,
     /// The sampling temperature of the model, or `None` for the provider's default.
     pub temperature: Option<f64>,
@@ -331,7 +331,7 @@ pub enum ProviderEvent {
     /// The run answers each call, and the provider receives the results through
     /// [`ProviderSession::deliver`].
     Calls {
-        /// The tool calls of one model answer, in their order.
+        /// The tool calls of one model answer, in the order in which the answer contains them.
         calls: Vec<MachineCall>,
         /// The model's answer as a message for the next model request. The message contains the tool calls with the call IDs of the model's
         /// provider. The session retains the message for later turns. `None` from a program, which manages its own conversation.

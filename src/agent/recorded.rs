@@ -59,9 +59,9 @@ enum Mode {
 /// A recorded model request with its responses.
 struct Recorded {
     request: BTreeMap<String, String>,
-    /// The recorded responses that remain for a replay of the request.
+    /// The recorded model answers to the request that have not been replayed yet.
     responses: VecDeque<ChatResponse>,
-    /// The number of times that the request was received in replay.
+    /// The number of times that the replay received this model request.
     replayed: usize,
 }
 
@@ -295,8 +295,8 @@ fn differences(
     differs.collect()
 }
 
-/// Returns a map from the path of each value in a model request to the value's JSON text. The map does not depend on the order of keys,
-/// which other crates can change by the features of serde_json.
+/// Returns a map from the location of each value in a model request, such as `messages[0].speaker`, to the value's JSON text. The
+/// map does not depend on the order of keys, which other crates can change by the features of serde_json.
 fn leaves(request: &ChatRequest) -> Result<BTreeMap<String, String>, serde_json::Error> {
     let value = serde_json::to_value(request)?;
     let mut found = BTreeMap::new();

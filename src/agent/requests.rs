@@ -16,8 +16,8 @@ const MAX_ID_BYTES: usize = 256;
 /// A tool request in the field `tool_requests` of a model answer.
 #[derive(Debug, PartialEq)]
 pub(super) struct ToolRequest {
-    /// The tool request as a tool call for the run's state machine. A malformed request has unreadable arguments, which the machine
-    /// refuses.
+    /// The tool call that the run's state machine executes for the model's tool request. A malformed request has unreadable
+    /// arguments, which the machine refuses.
     pub(super) call: MachineCall,
     /// The ID that the model chose for the tool request.
     request_id: Option<String>,

@@ -11,11 +11,11 @@ use serde_json::Value;
 
 /// A definition under check, with the options of the check and the findings so far.
 pub(super) struct CheckContext<'v> {
-    /// The whole document under check: a breadcrumb, or the context of one.
+    /// The JSON document under check: a breadcrumb with a definition in its field `context`, or a definition alone.
     pub(super) document: &'v Value,
-    /// The definition itself, for example the context of a breadcrumb.
+    /// The definition under check: the field `context` of the JSON document, or the whole document without this field.
     pub(super) value: &'v Value,
-    /// The path of the definition in the document under check.
+    /// The path of the definition in the JSON document under check: `context`, or empty if the document is the definition.
     pub(super) prefix: DefinitionPath,
     pub(super) options: &'v DefinitionOptions,
     pub(super) findings: Findings,

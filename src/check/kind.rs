@@ -19,7 +19,8 @@ pub enum Kind {
     /// The check reports a warning for its code, because a worker of this crate cannot execute the
     /// code.
     RemoteTool,
-    /// Definition of a breadcrumb schema with hints for its display. Its schema is `schema.def.v1`.
+    /// Definition of a breadcrumb schema, which can have `llm_hints` for the breadcrumbs of the schema. Its schema is
+    /// `schema.def.v1`.
     ///
     /// Its tag `defines:<schema>` names the schema. A definition without this tag gives a warning.
     Schema,
@@ -32,7 +33,7 @@ pub enum Kind {
     ///
     /// The check reports a warning.
     Other,
-    /// JSON that is not a definition.
+    /// An input that is neither a known definition nor a list of subscriptions, or is not valid JSON or YAML.
     ///
     /// The check reports an error.
     Unknown,
@@ -52,7 +53,7 @@ impl Kind {
         StoredDefinitions::WORKFLOW,
     ];
 
-    /// Returns the name of this kind of definition in reports, such as `agent` or `remote tool`.
+    /// Returns the name of this kind of definition for the output of a check, such as `agent` or `remote tool`.
     ///
     /// ```
     /// use universal_executor::check::Kind;
@@ -73,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of a definition by its schema, or by its fields if the value has no schema or no context.
+    /// Returns the kind of a definition by the schema of the breadcrumb that contains it, or else by the definition's fields.
     pub(super) fn of(value: &Value) -> Self {
         let schema = value.get("schema_name").and_then(Value::as_str);
         let context = value.get("context");

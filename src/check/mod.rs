@@ -58,7 +58,7 @@ use crate::model::{DefinitionOptions, Findings};
 use common::CheckContext;
 use related::Declaration;
 
-/// A check of definitions, with its settings.
+/// A check of agent, tool, schema and workflow definitions, with its settings.
 ///
 /// A check reads no file and no store. It keeps no state, so one value can check any number of
 /// definitions.
@@ -93,7 +93,8 @@ impl Check {
         Self::default()
     }
 
-    /// Checks definitions by the rules of an RCRT server. See [`DefinitionOptions::rcrt`].
+    /// Makes the check apply the rules of an RCRT (Right Context Right Time) server to the definitions. See
+    /// [`DefinitionOptions::rcrt`].
     ///
     /// Use it for definitions that an RCRT server and its agents also read.
     pub fn rcrt(mut self) -> Self {
@@ -108,7 +109,7 @@ impl Check {
         self
     }
 
-    /// Checks each definition, and then all definitions together.
+    /// Checks each given definition of an agent, tool, schema or workflow alone, and then the relations between the definitions.
     ///
     /// The joint check finds cycles of executors that trigger one another, and schemas that no definition writes. An agent that may
     /// create any schema is not part of a cycle, because its definition does not list schemas.
@@ -146,7 +147,7 @@ impl Check {
         }
     }
 
-    /// Checks one definition, without its relations to other definitions.
+    /// Checks one definition of an agent, tool, schema or workflow, without its relations to other definitions.
     ///
     /// Text that is not valid JSON or YAML gives one finding and the kind [`Kind::Unknown`].
     #[must_use]

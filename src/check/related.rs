@@ -1,4 +1,4 @@
-//! Checks between definitions, and between the subscriptions of one definition.
+//! Checks of the relations between the definitions of several executors, and between the subscriptions of one executor.
 
 use crate::agent::is_open;
 use crate::model::{

@@ -2,30 +2,31 @@ use super::{Finding, Kind, Severity};
 use crate::model::Findings;
 use serde::Serialize;
 
-/// The result of a check of several definitions. It serializes to one JSON object.
+/// The result of a check of several definitions, such as agent and workflow definitions. It serializes to one JSON object.
 ///
 /// [`Check::all`](super::Check::all) returns it. Print each definition's findings, then the joint
 /// ones, and fail the build if [`has_errors`](Self::has_errors) is `true`.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// The checked definitions, in the order of the sources.
+    /// The checked definitions, in the order of the sources that the caller passed to the check.
     pub definitions: Vec<Checked>,
-    /// The problems of the definitions in combination: cycles of executors, and subscribed schemas that no definition writes.
+    /// The problems between the checked definitions: cycles of executors that trigger one another, and subscribed schemas that no
+    /// definition writes.
     ///
     /// All of them are warnings: they depend on definitions and services that the check may not
     /// know.
     pub findings: Vec<Finding>,
 }
 
-/// The result of a check of one definition.
+/// The result of a check of one definition, such as an agent or workflow definition.
 ///
 /// [`Check::one`](super::Check::one) returns it, and [`Report::definitions`] has one for each
 /// source.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Checked {
-    /// The name of the source of the definition: a file, or the title and ID of a breadcrumb.
+    /// The name of the checked file or text, or the title and ID of the checked breadcrumb.
     pub source: String,
     /// The kind of the checked definition.
     pub kind: Kind,
@@ -33,7 +34,8 @@ pub struct Checked {
     ///
     /// The joint check knows a definition only if it has an ID.
     pub id: Option<String>,
-    /// The problems of the definition, at most 100. If there are more, one further finding has the number of omitted problems.
+    /// The problems of the checked definition, at most 100. If there are more, one further finding has the number of omitted
+    /// problems.
     pub findings: Vec<Finding>,
 }
 

@@ -30,7 +30,8 @@ pub(super) enum Parsed<'p> {
 }
 
 impl<'s> CheckSource<'s> {
-    /// Creates a source from a definition in JSON. The source is checked in strict mode. The name identifies the source in reports.
+    /// Creates a source to check from the JSON text of a definition, such as an agent definition. The source is checked in strict
+    /// mode. The name identifies the source in reports.
     ///
     /// ```
     /// use universal_executor::check::{Check, CheckSource, Kind};
@@ -47,7 +48,8 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Creates a source from a definition in YAML. The source is checked in strict mode. The name identifies the source in reports.
+    /// Creates a source to check from the YAML text of a definition, such as an agent definition. The source is checked in strict
+    /// mode. The name identifies the source in reports.
     #[cfg(feature = "yaml")]
     #[must_use]
     pub fn yaml(name: impl Into<Cow<'s, str>>, text: impl Into<Cow<'s, str>>) -> Self {
@@ -57,7 +59,8 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Creates a source from the text of a file. The source is checked in strict mode. Returns `None` for an unknown file extension.
+    /// Creates a source to check from the path and the text of a definition file. The source is checked in strict mode. Returns
+    /// `None` for an unknown file extension.
     ///
     /// The extension determines the format: `.json` or, with the feature `yaml`, `.yaml` or `.yml`. The source does not read the file.
     ///
@@ -119,7 +122,8 @@ impl<'s> CheckSource<'s> {
         }
     }
 
-    /// Returns the name of the definition's source in reports, such as a file path, or the title and ID of a breadcrumb.
+    /// Returns the name of the definition's source for the output of a check, such as a file path, or the title and ID of a
+    /// breadcrumb.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -200,8 +200,8 @@ impl Client {
     }
 }
 
-/// Returns a run's ledger entry as a worker would add it on receipt of the trigger. The lease and the ordering key of the
-/// executor's profile are missing, because only a worker knows the profile.
+/// Returns the run reference that a worker would add to the run ledger when it receives the trigger. The lease and the ordering
+/// key of the executor's profile are missing, because only a worker knows the profile.
 fn run_ref_of(run: &RunRef, trigger: &Breadcrumb) -> RunRef {
     let version = run.trigger_version;
     let event = match version {

@@ -53,15 +53,15 @@ pub enum ClientError {
         "key {key:?} belongs to an earlier request to executor {executor:?} with different content, breadcrumb {earlier}; use another key"
     )]
     KeyConflict {
-        /// ID of the executor to which the earlier and the new request are addressed.
+        /// ID of the executor to which the client sent both the earlier and the new request.
         executor: Arc<str>,
-        /// The idempotency key that the earlier and the new request share.
+        /// The idempotency key that the client's earlier request and its new request share.
         key: Arc<str>,
-        /// The breadcrumb that triggered the run of the earlier request.
+        /// The trigger breadcrumb that the client's earlier request created.
         earlier: BreadcrumbId,
     },
-    /// No live worker would answer the request. Either no live worker has the executor, or the executor's subscriptions do not match the
-    /// breadcrumb.
+    /// No live worker would answer the client's request to the executor. Either no live worker has the executor, or the
+    /// executor's subscriptions do not match the breadcrumb.
     ///
     /// The request or message was not written. Only a request or message with `require_listener`
     /// fails like this. A retry after 1 s can succeed if a worker is starting.
@@ -69,9 +69,9 @@ pub enum ClientError {
         "no live worker would answer a request to executor {executor:?}: {reason}; start a worker, or send without require_listener"
     )]
     NoListener {
-        /// ID of the executor to which the request is addressed.
+        /// ID of the executor that has no live worker to answer the client's request.
         executor: Arc<str>,
-        /// The reason why no live worker would answer the request.
+        /// The reason why no live worker would answer the client's request.
         reason: String,
     },
     /// The client cannot cancel the run: the ledger does not have the run, and the store does not have the breadcrumb version
@@ -87,18 +87,18 @@ pub enum ClientError {
         /// the store does not have the trigger.
         found: Option<u64>,
     },
-    /// A session ID is empty or too long.
+    /// A chat session ID is empty or too long.
     ///
     /// The limit is [`Session::MAX_ID_BYTES`](super::Session::MAX_ID_BYTES). Shorten or hash the
     /// ID.
     #[error("session ID {session:?} has {size} bytes; use 1 to 200 bytes")]
     BadSession {
-        /// The invalid session ID, cut to its first 300 bytes.
+        /// The invalid chat session ID, cut to its first 300 bytes.
         session: String,
-        /// The length of the invalid session ID in bytes.
+        /// The length of the invalid chat session ID in bytes.
         size: usize,
     },
-    /// The session has no turn with the cursor or request ID that the caller passed, or the turn was deleted.
+    /// The chat session has no turn with the event cursor or request ID that the caller passed, or the turn was deleted.
     ///
     /// The cursor or ID may come from a user, so report it like a missing page.
     #[error(
@@ -106,9 +106,9 @@ pub enum ClientError {
          pass an Envelope::cursor or a request ID of this session"
     )]
     NoTurn {
-        /// ID of the session in which the requested turn was not found, cut to its first 300 bytes.
+        /// ID of the chat session in which the requested turn was not found, cut to its first 300 bytes.
         session: String,
-        /// The cursor or request ID of the turn that was not found, cut to its first 300 bytes.
+        /// The event cursor or request ID of the chat turn that was not found, cut to its first 300 bytes.
         turn: String,
     },
     /// The client's store does not record the writers of breadcrumbs, so the client has no chat sessions.

@@ -33,9 +33,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TriggerReport {
-    /// The current version of the breadcrumb that the report is about.
+    /// The current version of the breadcrumb for which this report says which executors it triggers.
     pub breadcrumb: Arc<Breadcrumb>,
-    /// One report for each version of each executor, sorted by executor ID.
+    /// One report for each version of each executor on whether the breadcrumb triggers it, sorted by executor ID.
     ///
     /// Empty if no worker was recorded on the store in the last 24 h.
     pub executors: Vec<ExecutorReport>,
@@ -52,7 +52,7 @@ pub struct TriggerReport {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ExecutorReport {
-    /// ID of the executor that the report is about.
+    /// ID of the executor whose subscriptions this report compares with the breadcrumb.
     pub executor: Arc<str>,
     /// The version of the executor: a hash of its subscriptions.
     ///
@@ -74,7 +74,7 @@ pub struct ExecutorReport {
     pub run: Option<Run>,
 }
 
-/// Creates a report on one breadcrumb, with the executors of all workers.
+/// Creates a report on one breadcrumb: which executors of all workers it triggers, and why it does not trigger the others.
 pub(super) async fn explain(
     client: &Client,
     id: BreadcrumbId,

@@ -47,7 +47,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before the client subscribes to the events of its store again, after its event subscription has failed or ended.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// One wait of a client for events about the trigger of a run. Dropping it ends the wait.
+/// A listener of a client, notified of store events about one trigger while the client waits for the trigger's run. Dropping it
+/// ends the wait.
 pub(super) struct Listener {
     shared: Arc<Shared>,
     trigger: BreadcrumbId,
@@ -68,8 +69,8 @@ impl Hub {
         }
     }
 
-    /// Starts a wait for events about a trigger. The caller must also poll the run, because an event can be missed while the subscription
-    /// starts.
+    /// Registers a listener for store events about a trigger, for a client that waits for the trigger's run. The caller must also
+    /// poll the run, because an event can be missed while the subscription starts.
     pub(super) fn listen(&self, trigger: BreadcrumbId) -> Listener {
         let (shared, notify) = (Arc::clone(&self.shared), Arc::new(Notify::new()));
         let mut waits = shared.waits();

@@ -195,7 +195,8 @@ impl Client {
         NewClientRequest::new(self.clone(), executor.into(), breadcrumb)
     }
 
-    /// Returns the handle of an earlier request by its [request ID](RequestHandle::id). This or another process can have sent the request.
+    /// Returns the handle of an earlier request to an executor by its [request ID](RequestHandle::id). This or another process
+    /// can have sent the request.
     ///
     /// The store is not read. Anyone can build the ID of a run from a trigger and an executor, even if no request was sent. A service
     /// must therefore check that the caller may see and cancel the request: the ID is neither a secret nor a permission.

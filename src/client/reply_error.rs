@@ -22,7 +22,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The run of the request ended as failed.
+    /// The run that the client's request triggered has failed.
     ///
     /// The executor returned a permanent error, or no attempt is left. A dead letter
     /// (`executor.failed.v1`) has the same facts.
@@ -37,7 +37,7 @@ pub enum ReplyError {
         /// The run's last error and its sources, without credentials.
         cause: Option<String>,
     },
-    /// The run of the request was cancelled.
+    /// The run that the client's request triggered was cancelled.
     ///
     /// [`Client::cancel`](super::Client::cancel), [`Runtime::cancel`](crate::Runtime::cancel) or an
     /// operator ended the run. No dead letter exists.
@@ -46,7 +46,8 @@ pub enum ReplyError {
         /// The run that was cancelled.
         run: RunRef,
     },
-    /// The run of the request ended without an answer, because its executor does not match the trigger, or the trigger was deleted.
+    /// The run that the client's request triggered was skipped, because its executor does not match the trigger, or the trigger
+    /// was deleted.
     ///
     /// With the reason `unmatched`, compare the breadcrumb with the subscriptions by
     /// [`Client::explain`](super::Client::explain).
@@ -57,7 +58,7 @@ pub enum ReplyError {
         /// The reason why the run was skipped, such as `unmatched` or `gone`.
         reason: String,
     },
-    /// A later version of the trigger has another run, which replaces the run of the request.
+    /// A later version of the trigger has another run, which replaces the run that the client's request triggered.
     ///
     /// Another program updated the trigger before the run started. To follow the later run, list it
     /// with [`Client::explain`](super::Client::explain).
@@ -66,7 +67,7 @@ pub enum ReplyError {
         /// The run that was replaced.
         run: RunRef,
     },
-    /// The run of the request has not ended within the timeout, and continues.
+    /// The run that the client's request triggered has not ended within the timeout, and continues.
     ///
     /// Without a `state`, usually no worker has received the trigger: start a worker, or check the
     /// executor ID. With a `question`, answer it with [`Questions`](super::Questions).
@@ -77,7 +78,7 @@ pub enum ReplyError {
     TimedOut {
         /// The run that has not ended.
         run: RunRef,
-        /// The timeout of the wait for the run.
+        /// The duration after which the client stopped waiting for the end of the run.
         after: Duration,
         /// The state that the run had in the store after the wait for its end timed out. `None` if no worker has enqueued it, if
         /// the ledger has deleted it, or if the store did not answer the last read.
@@ -85,7 +86,7 @@ pub enum ReplyError {
         /// The open question to a person, if the run waits for the person's answer.
         question: Option<Box<QuestionView>>,
     },
-    /// The run of the request cannot be read from the store.
+    /// The run that the client's request triggered cannot be read from the store.
     ///
     /// The run is not affected, and a further wait can succeed after the delay of
     /// [`retry`](Self::retry).

@@ -54,8 +54,9 @@ impl NewClientRequest {
         }
     }
 
-    /// Sets the idempotency key of the request, 1 to 255 bytes. A second request to the executor with the same key and an equal breadcrumb
-    /// returns the handle of the first request. A key is retained for at least 7 days. Defaults to no key: every request is new.
+    /// Sets the idempotency key of the request to the executor, 1 to 255 bytes. A second request to the executor with the same
+    /// key and an equal breadcrumb returns the handle of the first request. A key is retained for at least 7 days. Defaults to no
+    /// key: every request is new.
     ///
     /// Use a key whenever a caller can repeat the request, for example after a timeout. The
     /// breadcrumb must be equal in all fields, so it must not contain a new timestamp. Different

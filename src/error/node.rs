@@ -46,7 +46,8 @@ impl ErrorClass {
     }
 }
 
-/// The decision about a retry of a failed run: its delay, and its cost in attempts.
+/// The decision about a retry of a failed run: whether and when the run is retried, and whether the failure uses one of its
+/// attempts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     Permanent,

@@ -46,8 +46,8 @@ impl ExecutionContext {
         self.stamp().map(Stamp::correlation_id)
     }
 
-    /// Returns `true` if this run accepts an answer to its request. The run refuses an answer to another run's request or to a
-    /// changed request, and a person's answer that an executor wrote.
+    /// Returns `true` if this run accepts a breadcrumb as the answer to a request that the run sent. The run refuses an answer
+    /// to another run's request or to a changed request, and a person's answer that an executor wrote.
     ///
     /// Outside a run, every answer is accepted, except a [changed](is_changed) answer of a person.
     ///
@@ -103,7 +103,7 @@ struct AnswerCheck<'a> {
     store: &'a dyn BreadcrumbStore,
 }
 
-/// Reason why the run ignores an answer to its request, or `None` if the run accepts the answer.
+/// Reason why a run does not accept a breadcrumb as the answer to one of its requests, or `None` if the run accepts it.
 type Objection = Option<&'static str>;
 
 impl AnswerCheck<'_> {

@@ -53,9 +53,10 @@ pub struct ExecutionContext {
     alias: Option<String>,
     sources: Vec<Source>,
     missing: Vec<MissingSource>,
-    /// If `true`, a test created the execution context with `for_trigger`, so schema hints are not read from a store.
+    /// If `true`, a test created the execution context with `for_trigger`, so the `llm_hints` of schemas are not read from a
+    /// store.
     for_test: bool,
-    /// Schema hints that `with_schema_hints` set, by schema.
+    /// The `llm_hints` of schemas that `with_schema_hints` set, by schema name.
     hints: HintsOfSchemas,
     /// The run that the execution context belongs to. Outside a run, a detached handle that is created at its first use.
     run: OnceLock<Arc<RunHandle>>,
@@ -146,7 +147,7 @@ impl ExecutionContext {
         self.with_source(key.into(), items, false)
     }
 
-    /// Adds a context source that is a list of breadcrumbs, with their schemas and hints.
+    /// Adds a context source that is a list of breadcrumbs, each with its schema, tags and `llm_hints`.
     ///
     /// Use it if the executor reads tags, schemas or hints of the items.
     ///
@@ -169,8 +170,9 @@ impl ExecutionContext {
         self.with_source(key.into(), items, false)
     }
 
-    /// Sets the hints of a schema, as if they came from the schema's definition. [`for_model`](Self::for_model) applies them to breadcrumbs
-    /// of the schema without `llm_hints`. As in a run, invalid hints withhold these breadcrumbs from the model.
+    /// Sets the `llm_hints` of a schema, as if they came from the schema's definition. [`for_model`](Self::for_model) applies
+    /// them to breadcrumbs of the schema without `llm_hints`. As in a run, invalid hints withhold these breadcrumbs from the
+    /// model.
     #[must_use]
     pub fn with_schema_hints(mut self, schema: impl Into<String>, hints: impl Into<Json>) -> Self {
         let hints = Hints::from_json(&hints.into()).map(Some);
@@ -414,7 +416,7 @@ impl ExecutionContext {
         Ok(hints)
     }
 
-    /// Returns the schema hints that [`with_schema_hints`](Self::with_schema_hints) set.
+    /// Returns the `llm_hints` of schemas that [`with_schema_hints`](Self::with_schema_hints) set.
     pub(super) fn test_hints(&self) -> HintsOfSchemas {
         self.hints.clone()
     }

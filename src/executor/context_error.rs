@@ -6,7 +6,7 @@ use crate::store::StoreError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of the store operation that reads the hints of schemas, for errors.
+/// Name of the store operation that reads the `llm_hints` of schemas, for errors.
 pub(super) const READ_HINTS: &str = "read the hints of schemas";
 
 /// Error of an [`ExecutionContext`](super::ExecutionContext) method.
@@ -83,14 +83,15 @@ pub enum ContextError {
     /// Wait longer, or suspend the run with [`suspend`](super::suspend).
     #[error("the run's wait for a breadcrumb failed; see the cause")]
     Wait(#[source] WaitError),
-    /// The trigger, a required source or an answer is withheld from the model, because the hints of its breadcrumb cannot be applied.
+    /// The trigger, a required source or an answer is withheld from the model, because the `llm_hints` for its breadcrumb cannot
+    /// be applied.
     ///
     /// Fix the hints of the breadcrumb or of its schema.
     #[error("context item {key:?} is withheld from the model: {cause}")]
     Withheld {
-        /// The withheld part of the context. It is `trigger`, the key of a required source, or the schema of an answer.
+        /// Name of the withheld item: `trigger`, the key of a required context source, or the schema of an answer.
         key: String,
-        /// The hints that withhold the breadcrumb, and the reason why they cannot be applied.
+        /// The `llm_hints` that withhold the breadcrumb from the model, and the reason why they cannot be applied.
         cause: Arc<WithheldBy>,
     },
     /// A store operation that the execution context needs failed.

@@ -38,7 +38,7 @@ pub(super) struct Attempt {
 pub(super) struct StartState {
     /// The number of the run's attempt that is about to start, from 1.
     pub(super) attempt: u32,
-    /// The number of workers in a row that died during the run.
+    /// The number of consecutive workers that died while they held the lease of the run.
     pub(super) abandoned: u32,
     /// If `true`, a worker that held the run's lease earlier may have executed the run.
     pub(super) may_have_executed: bool,
@@ -55,8 +55,8 @@ pub(super) enum Refusal {
     Fail(FailureClass),
 }
 
-/// Returns `true` if a run may have caused the deaths of the last `abandoned` workers, which died in a row during the run. A
-/// worker executes at most one such run at a time. A run that lost no worker is never suspect.
+/// Returns `true` if a run may have caused the deaths of the last `abandoned` workers, which died one after the other while they
+/// held the lease of the run. A worker executes at most one such run at a time. A run that lost no worker is never suspect.
 pub(crate) fn is_suspect(profile: &Profile, abandoned: u32) -> bool {
     let limit = profile.retry.crash_limit();
     let is_last_chance = abandoned.saturating_add(1) >= limit;

@@ -5,7 +5,7 @@ use crate::store::{RunRef, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Error of one attempt to process an event.
+/// Error of one attempt of an executor to process an event.
 ///
 /// [`process_event`](super::UniversalExecutor::process_event) returns this error if the attempt did not end the run. A run that
 /// failed for good is an [`Outcome`](super::Outcome) instead.
@@ -38,7 +38,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecutorError {
-    /// A store operation of the attempt failed.
+    /// A store operation failed during the attempt to process the event.
     #[error("the store failed to {operation}; see the cause")]
     Store {
         /// The failed store operation, for example `read the trigger` or `commit the response`.
@@ -129,7 +129,7 @@ pub enum ExecutorError {
     /// last one.
     #[error("the executor panicked: {message}")]
     Panicked {
-        /// The message of the executor's panic.
+        /// The text with which the executor panicked.
         message: String,
     },
     /// The lease of the run was lost: another worker may own the run by now, or the lease could not be extended in time.
@@ -152,7 +152,7 @@ pub enum ExecutorError {
         at: Timestamp,
         /// The delay of the run's retry, from the time of the failure.
         delay: Duration,
-        /// The error of the failed attempt.
+        /// The error with which the run's attempt failed.
         source: Box<Self>,
     },
 }
@@ -172,7 +172,7 @@ impl ExecutorError {
         }
     }
 
-    /// Returns whether a retry of the attempt may succeed, and after what delay.
+    /// Returns whether another attempt to process the event may succeed, and after what delay.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -238,7 +238,8 @@ impl ExecutorError {
         }
     }
 
-    /// Returns the error text for the requester: the error that `execute` or `respond` returned, else this error.
+    /// Returns the error text for the requester of the failed run: the error that the executor returned, otherwise a description
+    /// of the failure.
     ///
     /// A panic message may contain anything and is meant for the author of the executor, so it is omitted.
     pub(super) fn message(&self) -> String {

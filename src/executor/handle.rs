@@ -33,8 +33,8 @@ pub(super) struct Terms {
 /// Handle of the run that an execution context belongs to.
 #[derive(Debug, Default)]
 pub(super) struct RunHandle {
-    /// Conditions for the writes of the run (allowed schemas, lease, and origin data such as the author), or `None` for a context
-    /// outside a run.
+    /// Conditions for the writes of the run (allowed schemas, lease, and origin data such as the author), or `None` for an
+    /// execution context outside a run.
     pub(super) terms: Option<Terms>,
     pub(super) tenant: String,
     pub(super) attempt: u32,

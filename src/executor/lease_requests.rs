@@ -35,9 +35,9 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 #[derive(Debug)]
 enum LeaseRequest {
-    /// Request to save a state of the run.
+    /// Request to the holder of the run's lease to save a state of the run.
     Save(Json, Reply<()>),
-    /// Request for the hints of schemas, from the schema definitions in the store.
+    /// Request to read the `llm_hints` of schemas from the schema definitions in the store.
     Hints(Vec<String>, Reply<HintsOfSchemas>),
     /// Request for the recorded writer of a version of a breadcrumb.
     WrittenBy((BreadcrumbId, u64), Reply<Option<WrittenBy>>),
@@ -51,7 +51,7 @@ pub(super) struct LeaseHolder<'h> {
     /// The run ledger, or `None` if the ledger is only in the memory of this process.
     pub(super) ledger: Option<&'h dyn RunLedger>,
     pub(super) lease: &'h Lease,
-    /// Cache of schema hints in the runtime that processes the run, or `None` outside a runtime.
+    /// Cache of the `llm_hints` of schemas in the runtime that processes the run, or `None` outside a runtime.
     pub(super) hints: Option<&'h SchemaHints>,
     /// Timeout of a store read for a request from an execution context.
     pub(super) read_timeout: Duration,
@@ -69,7 +69,7 @@ impl LeaseRequests {
         saved.map_err(|error| ContextError::of_store("save the state of the run", error))
     }
 
-    /// Asks the lease holder for the hints of schemas, and returns them.
+    /// Asks the lease holder for the `llm_hints` of schemas, and returns them.
     pub(super) async fn hints(&self, schemas: Vec<String>) -> Result<HintsOfSchemas, ContextError> {
         let request = |answer| LeaseRequest::Hints(schemas, answer);
         let found = self.request("for_model", request).await?;

@@ -41,8 +41,8 @@ pub enum OrderingKey {
     None,
     /// The key is the trigger's tag with this prefix, for example `session:`. Of several tags the first in alphabetical order.
     TagPrefix(String),
-    /// The key is the trigger's tag with a prefix, unless the trigger also has a tag with another prefix. A trigger with such a tag
-    /// has no key: it belongs to another run, which is ordered itself.
+    /// The ordering key is the trigger's tag with the prefix `prefix`, unless the trigger also has a tag with the prefix
+    /// `unless`. A trigger with such a tag has no key: it belongs to another run, which is ordered itself.
     TagPrefixUnless {
         /// The prefix of the tag that is the ordering key.
         prefix: String,

@@ -116,7 +116,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns a stable name of the outcome for logs and metrics, for example `responded` or `already_done`.
+    /// Returns a stable name for the result of processing an event, for logs and metrics, for example `responded` or
+    /// `already_done`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -334,8 +335,8 @@ impl Suspension {
 
 #[cfg(feature = "workflows")]
 impl Suspension {
-    /// Returns the parts of the suspension: the wake condition, the state to save, and the breadcrumbs to write. A flow or a
-    /// workload uses these parts to suspend its own run.
+    /// Splits the request to suspend a run into its parts: the wake condition, the state to save, and the breadcrumbs to write. A
+    /// flow or a workload uses these parts to suspend its own run.
     pub(crate) fn into_parts(self) -> (Wake, Json, Response) {
         (self.wake, self.state, self.response)
     }

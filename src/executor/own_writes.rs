@@ -58,10 +58,11 @@ impl ExecutionContext {
 
 /// Evidence that a run created a breadcrumb.
 enum CreationProof<'a> {
-    /// The run ledger records the breadcrumbs that the run wrote, and this record is the evidence. A later change of the breadcrumb by
-    /// another writer does not invalidate the record.
+    /// The breadcrumbs that the run wrote according to the run ledger: each of them counts as created by the run. A later change
+    /// of such a breadcrumb by another writer does not invalidate this evidence.
     Ledger(HashSet<BreadcrumbId>),
-    /// The `creator` in the first version of the breadcrumb is the evidence, if the store records no writers.
+    /// The run's executor and trigger, which the `creator` in a breadcrumb's first version must name if the store records no
+    /// writers.
     Creator(&'a Stamp),
     /// The code executes outside of a run, so no evidence exists. The tag is derived from a random name, so the oldest breadcrumb with the
     /// tag counts.

@@ -42,7 +42,8 @@ impl Stamp {
         }
     }
 
-    /// Returns the value of the field `creator` for contexts that the run writes.
+    /// Returns the value of the field `creator`, which names the run's executor and trigger in the context of each breadcrumb
+    /// that the run writes.
     pub(super) fn creator(&self) -> Value {
         let mut creator = Map::new();
         let mut field = |name: &str, value: Value| creator.insert(name.to_owned(), value);

@@ -18,7 +18,8 @@ tokio::task_local! {
     static RUN_SCOPE: Arc<RunScope>;
 }
 
-/// Parts of a runtime that all runs on one store share: waits for breadcrumbs, schema hints and the store's ID.
+/// Parts of a runtime that all runs on one store share: waits for breadcrumbs, a cache of schemas' `llm_hints`, and the store's
+/// ID.
 #[derive(Debug)]
 pub(crate) struct SharedStoreState {
     pub(crate) waits: Arc<Waits>,
@@ -116,7 +117,7 @@ enum PermitState {
     Lent(usize),
     /// The response of the run is being committed, with a commit permit.
     Committing(#[expect(dead_code, reason = "held, not read")] CommitPermit),
-    /// The run has ended and released its permit.
+    /// The run has ended and released its concurrency permit.
     Released,
 }
 

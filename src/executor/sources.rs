@@ -83,14 +83,15 @@ pub enum MissingReason {
         /// The total size of the items that were omitted from the context source, in bytes.
         bytes: usize,
     },
-    /// Items of the context source are withheld from a model, because their hints cannot be applied. The other items remain.
+    /// Items of the context source are withheld from a model, because their `llm_hints` cannot be applied. The other items
+    /// remain.
     ///
     /// Fix the hints in `cause` to show the items.
     #[error("{items} items were withheld: {cause}")]
     Withheld {
         /// The number of items of the context source that are withheld because of `cause`.
         items: usize,
-        /// The hints that withhold the items, and the reason why they cannot be applied.
+        /// The `llm_hints` that withhold the items from the model, and the reason why they cannot be applied.
         cause: Arc<WithheldBy>,
     },
     /// Items of the context source were omitted to keep the context for a model within a budget.
@@ -102,7 +103,7 @@ pub enum MissingReason {
     OverBudget {
         /// The number of items that a budget omitted from the context source.
         items: usize,
-        /// The total size in bytes of the items that a budget omitted, as they would have been rendered.
+        /// The total size in bytes, when rendered, of the items that were omitted to keep the context within its budget.
         bytes: usize,
     },
 }
@@ -149,8 +150,8 @@ pub enum Bound {
         /// The number of dropped results of the vector search.
         dropped: usize,
     },
-    /// No vector search was made, because the search text comes from the trigger as a model may see it, and the trigger's hints
-    /// cannot be applied.
+    /// No vector search was made, because the search text comes from the trigger as a model may see it, and the trigger's
+    /// `llm_hints` cannot be applied.
     ///
     /// Fix the hints of the trigger or of its schema.
     #[error("no vector search was made, because the llm_hints of the trigger cannot be applied")]

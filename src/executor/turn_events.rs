@@ -171,7 +171,7 @@ impl TurnEvents {
         buffer.unsent.clone()
     }
 
-    /// Replaces a segment of events that the store refuses, for example because it is too large, by a record of missed events.
+    /// Replaces a segment of chat turn events that the store refuses, for example because it is too large, by one `Missed` event.
     fn drop_refused(&self) {
         let mut buffer = self.buffer();
         let refused = buffer.unsent.take();

@@ -10,7 +10,7 @@ use crate::store::{
 /// Decision about a run whose trigger does not match this version of its executor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Unmatched<'w> {
-    /// The run is transferred to another version of its executor.
+    /// The run is handed over to workers with another version of its executor, whose subscriptions match the trigger.
     Transfer {
         to: &'w Worker,
         version: &'w ExecutorVersion,
@@ -101,8 +101,8 @@ pub(crate) async fn transfer_or_skip<E: UniversalExecutor + ?Sized>(
     Ok(())
 }
 
-/// Logs the transfer of a run to another executor version. The level is `WARN` if no worker of the version is live: the run then
-/// waits for an unknown time, and loses its position in the order of its ordering key.
+/// Logs that a run was transferred to the workers with another version of its executor. The level is `WARN` if no worker of the
+/// version is live: the run then waits for an unknown time, and loses its position in the order of its ordering key.
 fn log_transfer(lease: &Lease, to: &Worker, version: &str, own_version: &str) {
     let (run, worker) = (&lease.run, &*to.record.name);
     if to.is_live {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// No matching breadcrumb was announced within the timeout.
+    /// The runtime received no event of a matching breadcrumb before the timeout of the wait.
     ///
     /// Wait longer, or [suspend](super::suspend) the run for a long wait.
     #[error("the wait for a breadcrumb with {selector} timed out after {after:?}")]
@@ -26,14 +26,14 @@ pub enum WaitError {
         /// The timeout of the wait for the breadcrumb.
         after: Duration,
     },
-    /// The maximum number of waits for breadcrumbs is open on the store already.
+    /// The maximum number of open `wait_for` calls on the store is reached.
     ///
     /// A retry after one second can succeed.
     #[error(
         "{limit} waits for breadcrumbs are open on the store already; wait for fewer breadcrumbs at a time"
     )]
     TooMany {
-        /// The maximum number of open waits on one store.
+        /// The maximum number of open `wait_for` calls on one store.
         limit: usize,
     },
     /// The selector of the wait for a breadcrumb cannot be evaluated.
@@ -133,7 +133,8 @@ impl Waits {
         })
     }
 
-    /// Returns `true` if `more` additional waits leave at least half of the maximum number of open waits free.
+    /// Returns `true` if `more` additional `wait_for` calls would leave at least half of the store's maximum number of such calls
+    /// free.
     #[cfg(feature = "workflows")]
     pub(crate) fn has_capacity_for(&self, more: usize) -> bool {
         self.len().saturating_add(more) <= self.max_open / 2

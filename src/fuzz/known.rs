@@ -73,8 +73,8 @@ pub(super) const DEPTHS: [(&str, usize); 7] = [
     ("depth 100,000", 100_000),
 ];
 
-/// Sizes in bytes of JSON strings in fuzz test inputs: one below, at and one above the limits of tags, schema names, paths, names
-/// and larger strings.
+/// Sizes in bytes of JSON strings in fuzz test inputs: one below, at and one above the limits of tags, schema names, JSONPaths,
+/// names and larger strings.
 pub(super) const SIZES: [(&str, usize); 18] = [
     ("63 bytes", 63),
     ("64 bytes", 64),

@@ -1,4 +1,4 @@
-//! Descriptions of the formats of definitions, records and answers, from which fuzz tests generate inputs.
+//! Descriptions of JSON and text formats, from which fuzz tests generate inputs such as workflow definitions and model answers.
 
 use super::json::{any_json, bad, text};
 use super::known::{COUNTS, KEYS};

@@ -1,4 +1,4 @@
-//! Formats of breadcrumbs, events, subscriptions, hints and paths, for fuzz tests.
+//! Formats of breadcrumbs, events, subscriptions, `llm_hints` and paths, for fuzz tests.
 
 use super::Shape::{self, Any, Either, Generated, List, Named, Object, Raw, Word};
 use super::known::SIZES;

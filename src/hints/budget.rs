@@ -11,14 +11,14 @@ use std::io;
 pub(crate) struct Budget {
     steps: usize,
     bytes: usize,
-    /// Cost in computation steps of a search of the whole context by the shortest JSONPath, or `None` before the first search. A
-    /// longer path costs a multiple.
+    /// Cost in computation steps of a search of the breadcrumb's whole context by the shortest JSONPath, or `None` before the
+    /// first search. A longer path costs a multiple.
     search: Option<usize>,
 }
 
 impl Budget {
-    /// Creates a budget of `steps` and output `bytes` for the hints of one breadcrumb, at most [`MAX_STEPS`] and
-    /// [`MAX_OUTPUT_BYTES`].
+    /// Creates a budget of `steps` and output `bytes` for the `llm_hints` of one breadcrumb, at most
+    /// [`MAX_STEPS`] and [`MAX_OUTPUT_BYTES`].
     pub(crate) fn new(steps: usize, bytes: usize) -> Self {
         Self {
             steps: steps.min(MAX_STEPS),
@@ -27,7 +27,7 @@ impl Budget {
         }
     }
 
-    /// Returns the numbers of computation steps and output bytes that remain in the budget for applying hints.
+    /// Returns the numbers of computation steps and output bytes that remain in the budget for applying `llm_hints`.
     pub(crate) fn remaining(&self) -> (usize, usize) {
         (self.steps, self.bytes)
     }
@@ -40,8 +40,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Subtracts the steps for searching `context` with the JSONPath `path` from the hint budget. All calls must pass the same
-    /// context. The steps for one node grow with the length of the path.
+    /// Subtracts the steps for searching `context` with the JSONPath `path` from the `llm_hints` budget. All calls must pass
+    /// the same context. The steps for one node grow with the length of the path.
     pub(super) fn search(&mut self, context: &Value, path: &Path) -> Result<(), HintsReason> {
         let steps = *self
             .search
@@ -49,8 +49,8 @@ impl Budget {
         self.step(steps.saturating_mul(path.search_factor()))
     }
 
-    /// Copies a JSON value to the result of hints, and subtracts the steps and bytes of the copy from the hint budget. The depth
-    /// of the value must be limited.
+    /// Copies a JSON value to the result of `llm_hints`, and subtracts the steps and bytes of the copy from their budget. The
+    /// depth of the value must be limited.
     pub(super) fn copy(&mut self, value: &Value) -> Result<Value, HintsReason> {
         self.step(1)?;
         self.take_bytes(2)?;
@@ -80,7 +80,8 @@ impl Budget {
     }
 }
 
-/// Builder for the result string of a `format` or `template` rule of hints. The builder fails when the hint budget is exhausted.
+/// Builder for the result string of a `format` or `template` rule of `llm_hints`. The builder fails when the hint budget is
+/// exhausted.
 pub(super) struct Text<'b> {
     pub(super) budget: &'b mut Budget,
     written: Vec<u8>,
@@ -100,8 +101,8 @@ impl<'b> Text<'b> {
         Ok(())
     }
 
-    /// Appends a JSON value to the result string of a hint rule: a string as it is, `null` as nothing, and any other value as
-    /// compact JSON.
+    /// Appends a JSON value to the result string of a rule of `llm_hints`: a string as it is, `null` as nothing, and any
+    /// other value as compact JSON.
     pub(super) fn show(&mut self, value: &Value) -> Result<(), HintsReason> {
         match value {
             Value::Null => Ok(()),
@@ -112,7 +113,7 @@ impl<'b> Text<'b> {
         }
     }
 
-    /// Appends a value to the result string of a hint rule as compact JSON, in which strings have quotes.
+    /// Appends a value to the result string of a rule of `llm_hints` as compact JSON, in which strings have quotes.
     pub(super) fn print(&mut self, value: impl Serialize) -> Result<(), HintsReason> {
         // Serialization of a value fails only if the budget is exhausted.
         serde_json::to_writer(self, &value).map_err(|_| HintsReason::TooLarge)

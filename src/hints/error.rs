@@ -3,7 +3,7 @@
 use super::{MAX_OUTPUT_BYTES, MAX_STEPS};
 use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
 
-/// Error of invalid hints, with the field to fix.
+/// Error of invalid `llm_hints`, with the field to fix.
 ///
 /// [`Hints::from_json`](super::Hints::from_json) returns it. Hints must change, so a retry cannot
 /// succeed.
@@ -11,60 +11,61 @@ use crate::model::{MAX_DEPTH, PathError, RESERVED_KEY};
 #[error("cannot read llm_hints: {field}: {problem}")]
 #[non_exhaustive]
 pub struct HintsError {
-    /// The path of the field to fix in the hints, for example `transform.summary.template`.
+    /// The path of the field to fix in the `llm_hints`, for example `transform.summary.template`.
     pub field: String,
-    /// The reason why the field of the hints is invalid.
+    /// The reason why the field of the `llm_hints` is invalid.
     pub problem: HintsProblem,
 }
 
-/// Reason why a field of hints is invalid.
+/// Reason why a field of `llm_hints` is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HintsProblem {
-    /// A field of the hints has a value of the wrong type.
+    /// A field of the `llm_hints` has a value of the wrong type.
     ///
     /// Change the value in the hints to the type in `expected`.
     #[error("the value must be {expected}, not {found}")]
     Shape {
-        /// Description of a valid value for the field of the hints.
+        /// Description of a valid value for the field of the `llm_hints`.
         expected: &'static str,
-        /// Type of the invalid value in the hints.
+        /// Type of the invalid value in the `llm_hints`.
         found: &'static str,
     },
-    /// A required field of the hints is missing.
+    /// A required field of the `llm_hints` is missing.
     ///
     /// Add the field, for example `format` of a rule of the type `format`.
     #[error("missing value; write {expected}")]
     Missing {
-        /// Description of a valid value for the missing field of the hints.
+        /// Description of a valid value for the missing field of the `llm_hints`.
         expected: &'static str,
     },
-    /// The hints or one of their rules have an unknown field.
+    /// The `llm_hints` or one of their rules have an unknown field.
     ///
     /// Write the field in `nearest`, or remove the unknown field.
     #[error("unknown field; {}", instead(*nearest, known))]
     UnknownField {
-        /// The known field of the hints or the rule whose name is closest to the unknown name, or `None` if no name is close.
+        /// The known field of the `llm_hints` or the rule whose name is closest to the unknown name, or `None` if no name is
+        /// close.
         nearest: Option<&'static str>,
-        /// All known fields of the hints, or of the rule with the unknown field.
+        /// All known fields of the `llm_hints`, or of the rule with the unknown field.
         known: &'static [&'static str],
     },
-    /// A field of the hints that accepts only certain names, such as the field `mode`, has another value.
+    /// A field of the `llm_hints` that accepts only certain names, such as the field `mode`, has another value.
     ///
     /// Write one of the names in `known`.
     #[error("unknown value {value:?}; {}", instead(*nearest, known))]
     Unknown {
-        /// The unknown name in the hints, truncated to 64 bytes.
+        /// The unknown name in the `llm_hints`, truncated to 64 bytes.
         value: String,
-        /// The known name that is closest to the unknown name in the hints, or `None` if no name is close.
+        /// The known name that is closest to the unknown name in the `llm_hints`, or `None` if no name is close.
         nearest: Option<&'static str>,
-        /// All names that the field of the hints accepts.
+        /// All names that the field of the `llm_hints` accepts.
         known: &'static [&'static str],
     },
-    /// A rule of the hints has the type `jq`, which is not supported.
+    /// A rule of the `llm_hints` has the type `jq`, which is not supported.
     #[error("jq is not supported; use \"extract\" with a JSONPath, or \"template\"")]
     Jq,
-    /// A rule of the hints is a template, and the crate was built without the feature `templates`.
+    /// A rule of the `llm_hints` is a template, and the crate was built without the feature `templates`.
     ///
     /// Enable the feature, or write a `format` rule, which inserts values without conditions and
     /// loops.
@@ -72,40 +73,41 @@ pub enum HintsProblem {
         "templates need the feature \"templates\" of universal-executor; build with it, or use \"format\""
     )]
     NoTemplates,
-    /// The field `include` of the hints is an empty list, which would remove the whole context.
+    /// The field `include` of the `llm_hints` is an empty list, which would remove the whole context.
     ///
     /// To hide the whole context, exclude its fields.
     #[error("an empty list would remove the whole context; add paths, or remove the field")]
     EmptyInclude,
-    /// A field of the hints has too many paths or rules.
+    /// A field of the `llm_hints` has too many paths or rules.
     ///
     /// Merge paths with a wildcard, or exclude a parent instead of its members.
     #[error("{count} entries where at most {most} are allowed; remove some")]
     TooMany {
-        /// The number of paths or rules in the field of the hints.
+        /// The number of paths or rules in the field of the `llm_hints`.
         count: usize,
-        /// The maximum number of paths, [`MAX_PATHS`](super::MAX_PATHS), or of rules, [`MAX_TRANSFORMS`](super::MAX_TRANSFORMS).
+        /// The maximum number of paths in `include` or `exclude`, [`MAX_PATHS`](super::MAX_PATHS), or of rules,
+        /// [`MAX_TRANSFORMS`](super::MAX_TRANSFORMS).
         most: usize,
     },
-    /// The hints nest deeper than [`MAX_DEPTH`].
+    /// The `llm_hints` nest deeper than [`MAX_DEPTH`].
     #[error("the hints nest deeper than {MAX_DEPTH} levels; flatten them")]
     TooDeep,
-    /// The hints have the object key `$serde_json::private::RawValue`, which is reserved.
+    /// The `llm_hints` have the object key `$serde_json::private::RawValue`, which is reserved.
     #[error("object key {RESERVED_KEY:?} is reserved; rename the key")]
     ReservedKey,
-    /// The hints are larger than [`MAX_HINTS_BYTES`](super::MAX_HINTS_BYTES), or a template is larger than
-    /// [`MAX_TEMPLATE_BYTES`](super::MAX_TEMPLATE_BYTES).
+    /// The `llm_hints` are larger than [`MAX_HINTS_BYTES`](super::MAX_HINTS_BYTES), or a template is larger
+    /// than [`MAX_TEMPLATE_BYTES`](super::MAX_TEMPLATE_BYTES).
     #[error("the value is larger than {limit} bytes; shorten it")]
     TooLarge {
-        /// The maximum size of the hints or the template in bytes.
+        /// The maximum size of the `llm_hints` or the template in bytes.
         limit: usize,
     },
-    /// A path in `include` or `exclude` of the hints is not valid.
+    /// A path in `include` or `exclude` of the `llm_hints` is not valid.
     ///
     /// `include` and `exclude` accept names, indexes, wildcards and `..name`, and no filters.
     #[error("invalid path {path:?}: {reason}")]
     Pattern {
-        /// The invalid path, truncated to 64 bytes.
+        /// The invalid path in `include` or `exclude` of the hints (`llm_hints`), truncated to 64 bytes.
         path: String,
         /// The reason why the path in `include` or `exclude` is invalid.
         reason: &'static str,
@@ -115,20 +117,20 @@ pub enum HintsProblem {
     /// See [`Path::parse`](crate::model::Path::parse) for the syntax and the limits.
     #[error("{0}")]
     Path(PathError),
-    /// The braces in a `format` rule of hints do not match, or contain no path.
+    /// The braces in a `format` rule of `llm_hints` do not match, or contain no path.
     ///
     /// The causes are a `{` without an end, a `}` without a start, and an empty `{}`.
     #[error("invalid format: {reason}; write {{path}} for a value, and {{{{ or }}}} for a brace")]
     Format {
-        /// The reason why the `format` rule of the hints is invalid.
+        /// The reason why the `format` rule of the `llm_hints` is invalid.
         reason: &'static str,
     },
-    /// The template of a hint rule does not compile, or uses a feature of Handlebars that is not supported.
+    /// A template in the `llm_hints` does not compile, or uses a feature of Handlebars that is not supported.
     ///
     /// See [Rules](crate::hints#rules) for the supported helpers.
     #[error("invalid template: {reason}")]
     Template {
-        /// The reason why the template of the hint rule is invalid.
+        /// The reason why the template in the `llm_hints` is invalid.
         reason: String,
     },
 }
@@ -140,7 +142,7 @@ fn instead(nearest: Option<&str>, known: &[&str]) -> String {
     }
 }
 
-/// Failure of valid hints on a breadcrumb's context, with the rule that failed.
+/// Failure of valid `llm_hints` on a breadcrumb's context, with the rule that failed.
 ///
 /// Neither the fields nor the printed forms contain data of the context.
 ///
@@ -150,13 +152,13 @@ fn instead(nearest: Option<&str>, known: &[&str]) -> String {
 #[error("rule {rule:?} of llm_hints failed: {reason}")]
 #[non_exhaustive]
 pub struct HintsFailure {
-    /// The path of the failed rule or field in the hints, for example `transform.summary`.
+    /// The path of the failed rule or field in the `llm_hints`, for example `transform.summary`.
     pub rule: String,
-    /// The reason why the hint rule failed, without data of the context.
+    /// The reason why the rule of the `llm_hints` failed, without data of the context.
     pub reason: HintsReason,
 }
 
-/// Reason why a rule of hints failed on a breadcrumb's context.
+/// Reason why a rule of `llm_hints` failed on a breadcrumb's context.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HintsReason {
@@ -168,31 +170,31 @@ pub enum HintsReason {
         "the context is not readable as JSON or nests deeper than {MAX_DEPTH} levels; rewrite the context"
     )]
     Unreadable,
-    /// Applying the hints to a context takes more than 2,097,152 computation steps. See [Limits](crate::hints#limits).
+    /// Applying the `llm_hints` to a context takes more than 2,097,152 computation steps. See [Limits](crate::hints#limits).
     ///
     /// The limit protects the worker against hints and contexts from untrusted writers.
     #[error(
         "applying the hints takes more than {MAX_STEPS} steps; exclude more of the context, or loop over shorter lists"
     )]
     TooManySteps,
-    /// The result of applying the hints to a context is larger than [`MAX_OUTPUT_BYTES`].
+    /// The result of applying the `llm_hints` to a context is larger than [`MAX_OUTPUT_BYTES`].
     #[error(
         "the result of the hints is larger than {MAX_OUTPUT_BYTES} bytes; exclude more of the context, or extract less of it"
     )]
     TooLarge,
-    /// The result of applying the hints to a context nests deeper than [`MAX_DEPTH`].
+    /// The result of applying the `llm_hints` to a context nests deeper than [`MAX_DEPTH`].
     #[error(
         "the result of the hints nests deeper than {MAX_DEPTH} levels; extract a deeper part of the context"
     )]
     TooDeep,
-    /// The mode of the hints is `merge`, and the filtered context is not an object.
+    /// The mode of the `llm_hints` is `merge`, and the filtered context is not an object.
     ///
     /// Lists and strings cannot be merged.
     #[error(
         "the mode \"merge\" needs an object, and the filtered context is not an object; set the mode to \"replace\""
     )]
     NotAnObject,
-    /// The context is too large or nests too deep to be searched with the JSONPath of a hint rule.
+    /// The context is too large or nests too deep to be searched with the JSONPath of a rule of `llm_hints`.
     ///
     /// A path of names and indexes has no such limit.
     #[error(

@@ -1,12 +1,12 @@
-//! Extraction of the values at a JSONPath, for the rules of hints.
+//! Extraction of the values at a JSONPath, for the rules of `llm_hints`.
 
 use super::budget::Budget;
 use super::error::HintsReason;
 use crate::model::Path;
 use serde_json::Value;
 
-/// Returns the part of a context that an `extract` rule of hints selects with its JSONPath. A path with only names and indexes
-/// returns its node, or null without a node. Any other path returns the list of all its nodes.
+/// Returns the part of a context that an `extract` rule of `llm_hints` selects with its JSONPath. A path with only names and
+/// indexes returns its node, or null without a node. Any other path returns the list of all its nodes.
 pub(super) fn extract(
     path: &Path,
     context: &Value,
@@ -24,7 +24,7 @@ pub(super) fn one<'c>(path: &Path, context: &'c Value) -> Result<Option<&'c Valu
     path.first(context).map_err(|_| HintsReason::Search)
 }
 
-/// Returns all nodes that a path selects in the context, for a path that can select more than one node.
+/// Returns all nodes that a JSONPath selects in a breadcrumb's context, for a JSONPath that can select more than one node.
 pub(super) fn many<'c>(
     path: &Path,
     context: &'c Value,

@@ -1,4 +1,4 @@
-//! Filter of a context by `include` and `exclude` of hints, in one walk over the original context.
+//! Filter of a context by `include` and `exclude` of `llm_hints`, in one walk over the original context.
 
 use super::budget::Budget;
 use super::error::HintsReason;
@@ -8,14 +8,14 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Number of comparisons between path steps and context nodes that cost one computation step of the hint budget. The filter
-/// compares the path steps of `include` and `exclude` with each node.
+/// Number of comparisons between path steps and context nodes that cost one computation step of the `llm_hints` budget. The
+/// filter compares the path steps of `include` and `exclude` with each node.
 const COMPARISONS_PER_STEP: usize = 8;
 
-/// The compiled paths of `include` and `exclude` in hints.
+/// The compiled paths of `include` and `exclude` in `llm_hints`.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    /// The paths of `include`, then the paths of `exclude`.
+    /// The paths in `include` of the hints (`llm_hints`), then the paths in `exclude`.
     patterns: Vec<Vec<PatternStep>>,
     /// Number of `include` paths at the start of the list `patterns`.
     includes: usize,
@@ -29,8 +29,8 @@ impl Filter {
         Self { patterns, includes }
     }
 
-    /// Returns the part of a context that the `include` and `exclude` paths of hints do not remove. If nothing remains, returns
-    /// an empty list, an empty object or null. The depth of the context must be limited.
+    /// Returns the part of a context that the `include` and `exclude` paths of `llm_hints` do not remove. If nothing remains,
+    /// returns an empty list, an empty object or null. The depth of the context must be limited.
     pub(super) fn apply<'c>(
         &self,
         context: &'c Value,
@@ -68,7 +68,7 @@ struct PatternProgress {
     next_steps: u32,
 }
 
-/// Location of a node in its parent object or list, for the hint filter: a field name or an item index.
+/// Location of a node in its parent object or list, for the `llm_hints` filter: a field name or an item index.
 #[derive(Clone, Copy)]
 enum ChildStep<'c> {
     Field(&'c str),
@@ -84,8 +84,8 @@ struct Walk<'f> {
 }
 
 impl Walk<'_> {
-    /// Returns the part of a context node's child that the hint filter does not remove, or `None` if it removes the whole child.
-    /// `included` is `true` if the parent is at or below an included path.
+    /// Returns the part of a context node's child that the `llm_hints` filter does not remove, or `None` if it removes the whole
+    /// child. `included` is `true` if the parent is at or below an included path.
     fn filter_child<'c>(
         &mut self,
         value: &'c Value,
@@ -139,8 +139,8 @@ impl Walk<'_> {
         filtered
     }
 
-    /// Filters the children of a context node, and returns the remaining part of the node, or `None` if the hint filter removes
-    /// the whole node.
+    /// Filters the children of a context node, and returns the remaining part of the node, or `None` if the `llm_hints` filter
+    /// removes the whole node.
     fn filter_node<'c>(
         &mut self,
         value: &'c Value,
@@ -162,8 +162,8 @@ impl Walk<'_> {
         Ok((included || !filtered.is_empty()).then_some(filtered))
     }
 
-    /// Filters the items of a list by the `include` and `exclude` paths of hints. Returns `None` if the filter removes nothing,
-    /// otherwise the remaining part.
+    /// Filters the items of a list by the `include` and `exclude` paths of `llm_hints`. Returns `None` if the filter removes
+    /// nothing, otherwise the remaining part.
     fn items<'c>(
         &mut self,
         items: &'c [Value],
@@ -186,8 +186,8 @@ impl Walk<'_> {
         Ok(remaining.map(Filtered::List))
     }
 
-    /// Filters the fields of an object by the `include` and `exclude` paths of hints. Returns `None` if the filter removes
-    /// nothing, otherwise the remaining part.
+    /// Filters the fields of an object by the `include` and `exclude` paths of `llm_hints`. Returns `None` if the filter
+    /// removes nothing, otherwise the remaining part.
     fn fields<'c>(
         &mut self,
         fields: &'c Map<String, Value>,

@@ -1,4 +1,4 @@
-//! Result of filtering a context by `include` and `exclude` of hints, as references to the remaining parts of the context.
+//! Result of filtering a context by `include` and `exclude` of `llm_hints`, as references to the remaining parts of the context.
 
 use super::MAX_OUTPUT_BYTES;
 use super::error::HintsReason;
@@ -7,13 +7,13 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The part of a JSON value that `include` and `exclude` of hints do not remove.
+/// The part of a JSON value that `include` and `exclude` of `llm_hints` do not remove.
 pub(super) enum Filtered<'c> {
-    /// A JSON value from which the hint filter removes nothing.
+    /// A JSON value from which the `llm_hints` filter removes nothing.
     All(&'c Value),
-    /// A list with the remaining parts of the items from which the hint filter does not remove everything.
+    /// A list with the remaining parts of the items from which the `llm_hints` filter does not remove everything.
     List(Vec<Self>),
-    /// An object with the remaining parts of the fields from which the hint filter does not remove everything.
+    /// An object with the remaining parts of the fields from which the `llm_hints` filter does not remove everything.
     Object(BTreeMap<&'c str, Self>),
 }
 
@@ -28,7 +28,7 @@ impl Filtered<'_> {
         }
     }
 
-    /// Copies the remaining part of a filtered context to a JSON value.
+    /// Copies the part of a breadcrumb's context that `include` and `exclude` of the hints did not remove.
     pub(super) fn to_value(&self) -> Value {
         match self {
             Self::All(value) => (*value).clone(),
@@ -42,7 +42,8 @@ impl Filtered<'_> {
         }
     }
 
-    /// Returns the remaining part of a filtered context as JSON text. Most callers need only the text, which costs a quarter of a copy.
+    /// Returns the part of a breadcrumb's context that `include` and `exclude` of the hints did not remove, as JSON text. Most
+    /// callers need only the text, which costs a quarter of a copy.
     pub(super) fn to_json(&self) -> Result<Json, HintsReason> {
         // Serialization of values to memory does not fail.
         let text = serde_json::value::to_raw_value(self).map_err(|_| HintsReason::Unreadable)?;

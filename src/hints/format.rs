@@ -1,4 +1,4 @@
-//! Format rules of hints: strings with placeholders `{path}`.
+//! Format rules of `llm_hints`: strings with placeholders `{path}`.
 
 use super::MAX_PATHS;
 use super::budget::{Budget, Text};
@@ -7,7 +7,7 @@ use super::extract;
 use crate::model::Path;
 use serde_json::Value;
 
-/// Compiled `format` rule of hints: a sequence in which each piece is literal text or a path.
+/// Compiled `format` rule of `llm_hints`: a sequence in which each piece is literal text or a path.
 #[derive(Debug)]
 pub(super) struct Format(Vec<Piece>);
 

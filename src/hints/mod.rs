@@ -98,19 +98,19 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use transform::Transform;
 
-/// Maximum size of hints as compact JSON, in bytes: 64 KiB.
+/// Maximum size of `llm_hints` as compact JSON, in bytes: 64 KiB.
 ///
 /// Larger hints are refused with [`HintsProblem::TooLarge`].
 pub const MAX_HINTS_BYTES: usize = 64 * 1024;
-/// Maximum number of paths in `include`, in `exclude` and in one `format` rule of hints: 64 each.
+/// Maximum number of paths in `include`, in `exclude` and in one `format` rule of `llm_hints`: 64 each.
 ///
 /// More paths are refused with [`HintsProblem::TooMany`].
 pub const MAX_PATHS: usize = 64;
-/// Maximum number of rules in `transform` of hints: 64.
+/// Maximum number of rules in `transform` of `llm_hints`: 64.
 ///
 /// More rules are refused with [`HintsProblem::TooMany`].
 pub const MAX_TRANSFORMS: usize = 64;
-/// Maximum size of one template of hints in bytes: 16 KiB.
+/// Maximum size of one template of `llm_hints` in bytes: 16 KiB.
 ///
 /// A larger template is refused with [`HintsProblem::TooLarge`].
 pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
@@ -120,7 +120,7 @@ pub const MAX_TEMPLATE_BYTES: usize = 16 * 1024;
 /// Each node that the filter visits or a rule copies and each rendered piece of a template take one step, even if the piece writes
 /// nothing. Each node that a path searches takes four steps. Long strings and names take more.
 pub(crate) const MAX_STEPS: usize = 1 << 21;
-/// Maximum size in bytes of the result of applying hints to a context: 1 MiB, the maximum size of any [`Json`].
+/// Maximum size in bytes of the result of applying `llm_hints` to a context: 1 MiB, the maximum size of any [`Json`].
 ///
 /// A larger result is a failure with [`HintsReason::TooLarge`].
 pub const MAX_OUTPUT_BYTES: usize = Json::MAX_BYTES;
@@ -149,7 +149,7 @@ pub struct Hints(Option<Arc<Program>>);
 
 #[derive(Debug)]
 struct Program {
-    /// Name of the hint field in errors of filtering a context: `include`, or `exclude` if the hints have no `include`.
+    /// Name of the `llm_hints` field that errors of the filter report: `include`, or `exclude` if the hints have no `include`.
     filter_field: &'static str,
     filter: Option<Filter>,
     mode: Mode,
@@ -187,7 +187,8 @@ impl Hints {
         Ok(Self(read::hints(hints)?.map(Arc::new)))
     }
 
-    /// Returns the part of a context that a model receives. Returns the same pointer if the hints change nothing.
+    /// Applies these hints to a breadcrumb's context, and returns the part that a model receives. Returns the same pointer if the
+    /// hints change nothing.
     ///
     /// The call is synchronous and takes at most 2,097,152 steps, see
     /// [Limits](crate::hints#limits).
@@ -217,8 +218,8 @@ impl Hints {
         self.apply_within(context, &mut Budget::new(MAX_STEPS, MAX_OUTPUT_BYTES))
     }
 
-    /// Applies the hints to a context like [`apply`](Self::apply), and subtracts the computation steps and output bytes from the
-    /// caller's budget.
+    /// Applies the `llm_hints` to a context like [`apply`](Self::apply), and subtracts the computation steps and output bytes
+    /// from the caller's budget.
     ///
     /// # Errors
     /// See [`apply`](Self::apply).
@@ -278,9 +279,9 @@ impl Program {
     }
 }
 
-/// Converts a filtered context (the part that `include` and `exclude` of hints did not remove) to JSON. If the filter removed
-/// nothing, the result is the context in canonical form, because the context's text can contain values of duplicate keys that the
-/// filter did not see.
+/// Converts a filtered context (the part that `include` and `exclude` of `llm_hints` did not remove) to JSON. If the filter
+/// removed nothing, the result is the context in canonical form, because the context's text can contain values of duplicate keys
+/// that the filter did not see.
 fn filtered_json(context: &Json, filtered: &Filtered<'_>) -> Result<Json, HintsReason> {
     match filtered {
         Filtered::All(value) if std::ptr::eq::<Value>(*value, &raw const **context) => {
@@ -300,7 +301,7 @@ fn merge(filtered: &Value, computed: &Value) -> Result<Json, HintsReason> {
     Filtered::Object(fields.collect()).to_json()
 }
 
-/// Checks the size and the depth of the values that the rules of hints computed.
+/// Checks the size and the depth of the values that the rules of `llm_hints` computed.
 fn check_size(value: Value) -> Result<Json, HintsReason> {
     let computed = Json::from(value);
     match computed.size() {

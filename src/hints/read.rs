@@ -1,4 +1,4 @@
-//! Validation and compilation of hints from JSON.
+//! Validation and compilation of `llm_hints` from JSON.
 
 use super::error::{HintsError, HintsProblem};
 use super::filter::Filter;
@@ -13,10 +13,10 @@ use std::io;
 const FIELDS: &[&str] = &["include", "exclude", "mode", "transform"];
 const MODES: &[&str] = &["replace", "merge"];
 const TYPES: &[&str] = &["template", "extract", "format", "literal"];
-/// Maximum number of bytes of a name or a value in an error message about hints.
+/// Maximum number of bytes of a name or a value in an error message about `llm_hints`.
 const EXCERPT_BYTES: usize = 64;
 
-/// Compiles hints from JSON. Returns `None` if they change nothing.
+/// Compiles `llm_hints` from JSON. Returns `None` if they change nothing.
 pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     let hints_error = |problem| HintsError::new("llm_hints", problem);
     match size_within(hints, MAX_DEPTH) {
@@ -55,7 +55,7 @@ pub(super) fn hints(hints: &Value) -> Result<Option<Program>, HintsError> {
     Ok(does_something.then_some(program))
 }
 
-/// Rejects an unknown field of the hints or of a rule. A field that is null counts as absent.
+/// Rejects an unknown field of the `llm_hints` or of a rule. A field that is null counts as absent.
 fn check_known_fields(
     fields: &Map<String, Value>,
     known: &'static [&'static str],
@@ -134,7 +134,7 @@ fn transforms(fields: &Map<String, Value>) -> Result<Vec<(String, Transform)>, H
     parsed.collect()
 }
 
-/// Returns the path of a `transform` rule in the hints, for errors.
+/// Returns the path of a `transform` rule in the `llm_hints`, for errors.
 pub(super) fn rule_path(name: &str) -> String {
     format!("transform.{}", excerpt(name, EXCERPT_BYTES))
 }
@@ -229,7 +229,8 @@ fn shape(expected: &'static str, found: &Value) -> HintsProblem {
     HintsProblem::Shape { expected, found }
 }
 
-/// Writer that only counts the bytes of the hints as JSON, and fails if the hints have more bytes than the limit.
+/// Writer that only counts the bytes of the `llm_hints` as JSON, and fails if the hints have more bytes than the
+/// limit.
 struct SizeLimitWriter(usize);
 
 impl io::Write for SizeLimitWriter {

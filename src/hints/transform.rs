@@ -1,4 +1,4 @@
-//! Rules of `transform` in hints, which compute values from a filtered context.
+//! Rules of `transform` in `llm_hints`, which compute values from a filtered context.
 
 use super::budget::Budget;
 use super::error::{HintsProblem, HintsReason};
@@ -9,7 +9,7 @@ use super::template::Template;
 use crate::model::Path;
 use serde_json::Value;
 
-/// Compiled `transform` rule of hints.
+/// Compiled `transform` rule of `llm_hints`.
 #[derive(Debug)]
 pub(super) enum Transform {
     Extract(Path),
@@ -19,13 +19,13 @@ pub(super) enum Transform {
     Template(Template),
 }
 
-/// Compiles a `template` rule of hints, in a build with the feature `templates`.
+/// Compiles a `template` rule of `llm_hints`, in a build with the feature `templates`.
 #[cfg(feature = "templates")]
 pub(super) fn template(text: &str) -> Result<Transform, HintsProblem> {
     Template::parse(text).map(Transform::Template)
 }
 
-/// Rejects a `template` rule of hints, in a build without the feature `templates`.
+/// Rejects a `template` rule of `llm_hints`, in a build without the feature `templates`.
 #[cfg(not(feature = "templates"))]
 pub(super) fn template(_: &str) -> Result<Transform, HintsProblem> {
     Err(HintsProblem::NoTemplates)

@@ -120,7 +120,8 @@ pub enum ToolOutcome {
     ///
     /// The call ends with this answer.
     Answered(Answer),
-    /// The execution of the tool call gave no answer, and the run is suspended until another source delivers the answer.
+    /// The execution of the tool call gave no answer, and the agent run is suspended until the source in the [`Deferral`]
+    /// supplies the answer.
     ///
     /// The machine returns [`Effect::Defer`](super::Effect::Defer) for it.
     Deferred(Deferral),

@@ -24,7 +24,7 @@ struct CallRecord {
     phase: Phase,
 }
 
-/// The state of one tool call of an agent run.
+/// The progress of one tool call of an agent run: queued, executing, deferred, cancelled or answered.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {

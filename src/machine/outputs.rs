@@ -13,9 +13,9 @@ const OUTPUT_BYTES: usize = 96;
 #[serde(transparent)]
 pub(super) struct Outputs(BTreeMap<String, Output>);
 
-/// An output of an agent run that a tool call has submitted, before and after the output is accepted. The first received call
-/// claims the output slot, so that a concurrent second call cannot win. The answer of the first call decides if the claim becomes
-/// an output or is released.
+/// An output that a tool call of an agent run submits, and that the state machine accepts once the call has succeeded. The first
+/// received call claims the output slot, so that a concurrent second call cannot win. The answer of the first call decides if the
+/// claim becomes an output or is released.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 struct Output {
     by: CallId,
@@ -44,7 +44,8 @@ impl Outputs {
         }
     }
 
-    /// Releases the output slot of a tool call that failed or was cancelled. Does nothing if the call has claimed no slot.
+    /// Releases the output that a failed or cancelled tool call claimed, so that another call can submit the output. Does nothing
+    /// if the call has claimed no output.
     pub(super) fn release(&mut self, by: &CallId) {
         self.0
             .retain(|_, output| output.accepted || output.by != *by);

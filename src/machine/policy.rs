@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 #[serde(default)]
 pub struct Policy {
-    /// The delivery mode of tool results: per turn or per call. Defaults to [`ResultDelivery::Batch`].
+    /// The delivery mode of tool results: all results of one model answer together, or each result alone. Defaults to
+    /// [`ResultDelivery::Batch`].
     pub delivery: ResultDelivery,
     /// The handling of tool calls that are still executing when another call is deferred. Defaults to [`Siblings::Finish`].
     pub siblings: Siblings,
@@ -35,7 +36,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Creates a policy with [`ResultDelivery::Batch`], for agents that request tool calls in turns, as in an API response.
+    /// Creates a policy with [`ResultDelivery::Batch`], for agents that request all tool calls of one model answer together, as
+    /// in an API response.
     #[must_use]
     pub fn batch() -> Self {
         Self {
@@ -126,13 +128,13 @@ impl Policy {
 }
 
 impl Default for Policy {
-    /// Creates the default policy, [`Policy::batch`], which delivers all tool results of a turn together.
+    /// Creates the default policy, [`Policy::batch`], which delivers all tool results of one model answer together.
     fn default() -> Self {
         Self::batch()
     }
 }
 
-/// The delivery mode of tool results: all results of the agent's turn together, or each result alone.
+/// The delivery mode of tool results: all results of one model answer together, or each result alone.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultDelivery {

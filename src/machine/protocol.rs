@@ -35,9 +35,9 @@ pub enum Signal {
     ToolCallReceived {
         /// The requested tool call.
         call: MachineCall,
-        /// If `true`, the model's turn has more tool calls, and no results of the turn are delivered until its last call is received.
-        /// Without this flag, a tool that finishes before the next call is received would split the turn. Has no effect under
-        /// [`ResultDelivery::Each`](super::ResultDelivery::Each).
+        /// If `true`, more tool calls of the same model answer (turn) follow, and no results of the turn are delivered until the
+        /// last call is received. Without this flag, a tool that finishes before the next call is received would split the turn.
+        /// Has no effect under [`ResultDelivery::Each`](super::ResultDelivery::Each).
         more: bool,
     },
     /// The execution of a tool call ended.

@@ -80,7 +80,7 @@ impl Machine {
         &self.policy
     }
 
-    /// Returns the state of the agent run.
+    /// Returns the phase of the agent run: idle, running, suspended, complete or failed.
     ///
     /// A run has ended in [`State::Complete`] and [`State::Failed`].
     #[must_use]
@@ -95,7 +95,7 @@ impl Machine {
         self.calls.pending().map(|(call, _)| call)
     }
 
-    /// Returns `true` if a tool call with this ID was accepted, even if the call has finished since.
+    /// Returns `true` if the state machine has recorded a tool call with this ID, even if the call has finished since.
     #[cfg(feature = "agents")]
     pub(crate) fn knows(&self, call: &CallId) -> bool {
         self.calls.phase(call).is_some()
@@ -118,7 +118,7 @@ impl Machine {
         self.turn.ids()
     }
 
-    /// Returns the accepted outputs of the run as pairs of tool name and arguments.
+    /// Returns the outputs that tool calls of the run have successfully submitted, as pairs of tool name and arguments.
     ///
     /// # Examples
     /// ```

@@ -6,7 +6,8 @@ use crate::model::Json;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// The state of an agent run. Calls and outputs are stored separately and remain in every state.
+/// The phase of an agent run: idle, running, suspended, complete or failed. Calls and outputs are stored separately and remain in
+/// every state.
 ///
 /// [`Machine::state`](super::Machine::state) returns it. `Idle` becomes `Running` at the first
 /// call, and `Complete` and `Failed` are final.

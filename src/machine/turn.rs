@@ -17,9 +17,9 @@ const REFUSAL_BYTES: usize = 448;
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Turn {
     callers: Vec<Caller>,
-    /// If `true`, the agent's turn has more tool calls that the state machine has not received yet.
+    /// If `true`, the agent's current model answer has more tool calls that the state machine has not received yet.
     open: bool,
-    /// If `true`, the answers of all tool calls in the agent's turn were delivered to the agent together. The callers remain
+    /// If `true`, the answers of all tool calls that the agent requested at once were delivered together. The callers remain
     /// until the next signal of the agent, so that a restarted worker can deliver the answers again.
     delivered: bool,
 }
@@ -33,7 +33,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Returns the maximum size in bytes of the saved record of one request of the agent for this tool call.
+    /// Returns the maximum size in bytes of one agent request for this tool call in the saved state machine of an agent run.
     pub(super) fn max_bytes(call_id: &CallId) -> usize {
         CALLER_BYTES + REFUSAL_BYTES + size::of_text(call_id.as_str())
     }
@@ -57,7 +57,7 @@ impl Caller {
 }
 
 impl Turn {
-    /// Forgets the delivered tool call answers of a turn, because the agent's next tool call or completion proves their arrival.
+    /// Forgets the delivered answers of tool calls, because the agent's next tool call or completion proves their arrival.
     pub(super) fn confirm_delivery(&mut self) {
         if self.delivered {
             *self = Self::default();
@@ -113,7 +113,7 @@ impl Turn {
         }
     }
 
-    /// Returns the tool call answers that were delivered for the agent's turn, until the agent's next tool call or completion
+    /// Returns the tool call answers that were delivered together to the agent, until the agent's next tool call or completion
     /// proves their arrival. Afterwards, returns an empty list.
     pub(super) fn delivered(&self, calls: &Calls) -> Vec<ToolResult> {
         if self.delivered {

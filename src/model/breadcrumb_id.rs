@@ -43,13 +43,13 @@ impl BreadcrumbId {
         Self(Uuid::now_v7())
     }
 
-    /// Creates a breadcrumb ID from its 16 bytes, in the order of the text form.
+    /// Creates a breadcrumb ID from its 16 bytes, in the order in which the ID's text form shows them.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
-    /// Returns the 16 bytes of the breadcrumb ID, in the order of the text form.
+    /// Returns the 16 bytes of the breadcrumb ID, in the order in which the ID's text form shows them.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()

@@ -22,7 +22,7 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Returns the order of two JSON numbers by value, or of two JSON strings by code point, and `None` for other values.
+/// Compares two JSON numbers by value, or two JSON strings by code point, and returns `None` for other values.
 pub(super) fn order(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => order_numbers(a, b),

@@ -41,19 +41,20 @@ pub struct Condition {
     path: String,
     op: String,
     value: Option<Value>,
-    /// The compiled form of the condition, or the reason why it does not compile. All clones share one compiled regular expression.
+    /// The compiled JSONPath, operator and value of the condition, or the reason why they cannot be compiled. All clones share
+    /// one compiled regular expression.
     compiled: Result<Arc<CompiledCondition>, ConditionError>,
 }
 
 /// A breadcrumb's context on which conditions are evaluated. Implemented for parsed values, JSON payloads and unreadable
 /// contexts.
 pub(super) trait ConditionContext {
-    /// Returns `true` if the context is available, so that conditions on the context can be decided. If `false`, the context
-    /// counts as missing.
+    /// Returns `true` if the breadcrumb's context is available, so that conditions on the context can be decided. If `false`, the
+    /// context counts as missing.
     fn is_available(&self) -> bool;
 
-    /// Returns `true` if `check` holds for a node that `path` selects in the context. Returns `None` if the evaluation of the path fails or
-    /// takes more than `limit` steps.
+    /// Returns `true` if `check` holds for a node that the JSONPath `path` selects in the breadcrumb's context. Returns `None` if
+    /// the evaluation of the path fails or takes more than `limit` steps.
     fn any(&self, path: &Path, limit: usize, check: &dyn Fn(&Value) -> bool) -> Option<bool>;
 }
 
@@ -82,7 +83,7 @@ pub(super) fn search(
     path.any(value, check).ok()
 }
 
-/// The compiled form of a condition.
+/// The compiled JSONPath, operator and value of a condition, with the regular expression if the operator needs one.
 #[derive(Clone, Debug)]
 struct CompiledCondition {
     path: Path,
@@ -185,7 +186,7 @@ impl Condition {
         self.holds_in(context, MAX_SEARCH_STEPS)
     }
 
-    /// Returns the condition's JSONPath, or `None` for a path of only names and indexes, which takes no search steps.
+    /// Returns the condition's JSONPath if it needs a search, or `None` if it has only names and indexes.
     pub(crate) fn search_path(&self) -> Option<&Path> {
         let (path, _, _) = self.compiled()?;
         (!path.is_plain()).then_some(path)

@@ -66,7 +66,7 @@ pub struct DefinitionError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionProblem {
-    /// The definition text is not JSON, or has an object with a duplicate or reserved key.
+    /// The text with the subscriptions is not JSON, or has an object with a duplicate or reserved key.
     ///
     /// Use the line and the column of `reason` to find the mistake.
     #[error("the JSON of the subscriptions is not valid: {reason}")]
@@ -74,19 +74,19 @@ pub enum DefinitionProblem {
         /// Message of the JSON parser about the definition text, with line and column.
         reason: String,
     },
-    /// The definition nests deeper than 64 levels.
+    /// The JSON text with the subscriptions nests deeper than 64 levels.
     #[error("the JSON of the subscriptions nests deeper than {MAX_DEPTH} levels; flatten it")]
     TooDeep,
-    /// The definition text exceeds the maximum size of a definition.
+    /// The JSON text with the subscriptions exceeds the maximum size.
     ///
     /// The maximum is 1 MiB.
     #[error(
         "the JSON of the subscriptions has {size} bytes where at most {limit} are allowed; split it"
     )]
     TooLarge {
-        /// Size of the definition text in bytes.
+        /// Size of the JSON text with the subscriptions, in bytes.
         size: usize,
-        /// Maximum size of a definition text in bytes.
+        /// Maximum size of a JSON text with subscriptions, in bytes.
         limit: usize,
     },
     /// A field of the definition has a value of the wrong type.
@@ -96,10 +96,10 @@ pub enum DefinitionProblem {
     Shape {
         /// Description of a valid value for the field of the definition.
         expected: &'static str,
-        /// The invalid value in the definition, shortened.
+        /// The value of the wrong type that the field of the definition has, shortened.
         found: String,
     },
-    /// A required field of the definition is missing.
+    /// A required field is missing in the definition, such as the field `role` of a subscription.
     ///
     /// Add the field, such as `role`, which every subscription needs by default.
     #[error("missing value; write {expected}")]
@@ -123,9 +123,9 @@ pub enum DefinitionProblem {
     /// The nearest name is in the message if one is close.
     #[error("unknown value {value:?}{}", instead(*nearest, known))]
     Unknown {
-        /// The unknown name in the definition.
+        /// The invalid name in a field of a subscription that accepts only certain names, such as `role`.
         value: String,
-        /// The known name that is closest to the unknown name in the definition, or `None` if no name is close.
+        /// The accepted name that is closest to the invalid name in the subscription's field, or `None` if no name is close.
         nearest: Option<&'static str>,
         /// All names that the field of the definition accepts.
         known: Vec<&'static str>,
@@ -160,7 +160,7 @@ pub enum DefinitionProblem {
         /// The maximum number of subscriptions, conditions or regular expressions in one definition.
         most: usize,
     },
-    /// The key of a subscription is `trigger`, which is reserved for the trigger breadcrumb in every context.
+    /// The key of a subscription is `trigger`, which is reserved for the trigger breadcrumb in the context of every run.
     ///
     /// The context already has the trigger under this name.
     #[error("\"trigger\" is reserved for the trigger breadcrumb; choose another key")]
@@ -176,7 +176,7 @@ pub enum DefinitionProblem {
         /// The index of the earlier subscription with this name, counted from 0.
         other: usize,
     },
-    /// A context subscription has neither a key nor a schema name, so its breadcrumbs have no name in the context.
+    /// A context subscription has neither a key nor a schema name, so a run's context has no name for its breadcrumbs.
     ///
     /// Without a name, `execute` could not read the breadcrumbs.
     #[error("a context subscription needs a name; add \"key\" or \"schema_name\"")]
@@ -234,7 +234,7 @@ impl DefinitionError {
         &self.problem
     }
 
-    /// Returns [`Retry::Never`], because an unchanged definition fails again.
+    /// Returns [`Retry::Never`], because another read of the unchanged subscriptions fails again.
     #[must_use]
     pub fn retry(&self) -> Retry {
         Retry::Never
@@ -291,7 +291,7 @@ struct WarningDetail {
     /// The path of the field with the problem in the subscription; empty for the subscription as a whole.
     field: String,
     message: String,
-    /// The suggested names for a field that does not exist; `None` for another problem.
+    /// The known fields that the author of an unknown field probably means; `None` if the warning is not about an unknown field.
     unknown: Option<Vec<&'static str>>,
 }
 
@@ -389,10 +389,10 @@ fn write_subscription_prefix(
     }
 }
 
-/// Maximum size of a definition text in bytes.
+/// Maximum size of a JSON text with subscriptions, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
-/// Parses a definition text and rejects objects with duplicate keys.
+/// Parses a JSON text with subscriptions, and rejects objects with duplicate keys.
 pub(super) fn parse_text(text: &str) -> Result<Value, DefinitionError> {
     let definition_error = |problem| DefinitionError::of_definition("", problem);
     if text.len() > MAX_TEXT {
@@ -433,10 +433,12 @@ pub(super) fn from_json(
     Ok((subscriptions, truncate_warnings(MAX_WARNINGS, warnings)))
 }
 
-/// The maximum number of warnings about one definition. A definition of 1 MiB can have 100,000 unknown fields.
+/// The maximum number of warnings about the subscriptions in one definition. A definition of 1 MiB can have 100,000 unknown
+/// fields.
 const MAX_WARNINGS: usize = 100;
 
-/// Returns the first `limit` warnings about a definition. If warnings were omitted, a last warning has their number.
+/// Returns the first `limit` warnings about the subscriptions in a definition. If warnings were omitted, a last warning has their
+/// number.
 fn truncate_warnings(
     limit: usize,
     mut warnings: Vec<SubscriptionWarning>,

@@ -27,7 +27,7 @@ pub struct DefinitionPath(Vec<DefinitionPathPart>);
 /// One part of a [`DefinitionPath`]: a field name or an item index.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DefinitionPathPart {
-    /// A field of an object in the definition, by name.
+    /// A path part that selects the field with this name in an object of the definition.
     Field(String),
     /// An item of a list in the definition, by its index from 0.
     Item(usize),
@@ -124,7 +124,7 @@ pub struct Position {
     /// The path of the definition file, or `None` for a text that is not from a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The line in the definition text, counted from 1.
+    /// The line number in the text of the definition, counted from 1.
     pub line: usize,
     /// The column in the definition text, counted from 1.
     pub column: usize,

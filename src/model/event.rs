@@ -103,7 +103,7 @@ impl EventKind {
 }
 
 impl Event {
-    /// Maximum size in bytes of a context in an event: 256 KiB. An event omits a larger context.
+    /// Maximum size in bytes of a breadcrumb's context in an event: 256 KiB. An event omits a larger context.
     pub const MAX_CONTEXT_BYTES: usize = 256 << 10;
 
     /// Creates the event that reports a new breadcrumb.

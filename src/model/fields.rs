@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 /// The fields that one object of a definition can have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownFields<'k> {
-    /// The names of the fields that the object can have.
     pub(crate) names: &'k [&'static str],
     /// Field names that are often used by mistake, each with the fields that the author probably means.
     pub(crate) aliases: &'k [(&'k str, &'k [&'static str])],

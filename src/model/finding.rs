@@ -26,14 +26,15 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The definition loads, and a part of it has no effect or an unexpected effect.
+    /// Severity of a problem because of which a part of the definition has no effect or an unexpected effect, although the
+    /// definition loads.
     Warning,
-    /// The definition does not load.
+    /// Severity of a problem because of which the definition does not load.
     Error,
 }
 
 impl Severity {
-    /// Returns the name of the severity in reports: `warning` or `error`.
+    /// Returns the name of the severity of a finding: `warning` or `error`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

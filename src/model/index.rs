@@ -61,14 +61,14 @@ struct SubscriptionEntry {
 }
 
 impl SubscriptionIndex {
-    /// Creates an index without executors.
+    /// Creates a subscription index without executors.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an executor with its subscriptions to the index. If the index already contains the executor's ID, the new subscriptions replace
-    /// the earlier ones.
+    /// Adds an executor with its subscriptions to this subscription index. If the index already contains the executor's ID, the
+    /// new subscriptions replace the earlier ones.
     pub fn insert(&mut self, executor_id: &str, subscriptions: &Subscriptions) {
         self.remove(executor_id);
         let id: Arc<str> = executor_id.into();
@@ -87,7 +87,8 @@ impl SubscriptionIndex {
         }
     }
 
-    /// Removes an executor from the index. Returns `false` if the index has no executor with this ID.
+    /// Removes an executor with its subscriptions from this subscription index. Returns `false` if the index has no executor with
+    /// this ID.
     ///
     /// # Examples
     /// ```

@@ -86,8 +86,8 @@ impl Json {
         Ok(Self::of_text(text, properties))
     }
 
-    /// Returns the string that a path selects in the JSON, without quotes, or `None` if the path selects no string. An example is
-    /// `page.text("links[0].text")`.
+    /// Returns the string that a JSONPath selects in the JSON, without quotes, or `None` if the JSONPath selects no string. An
+    /// example is `page.text("links[0].text")`.
     ///
     /// If the path selects several nodes, only the first node counts. Returns `None` if the node is missing or not a string, or if the
     /// path is invalid. To distinguish these cases, use a [`Path`].

@@ -171,8 +171,8 @@ pub(crate) fn admit(value: &Value) -> Result<(), JsonError> {
     check_value(value).map(|_| ())
 }
 
-/// Validates a JSON value, records its properties, and returns the size as text without spaces, in bytes. `remaining_depth` is the number
-/// of further levels that are allowed.
+/// Validates the depth and the keys of a JSON value, updates `properties`, and returns the value's size as text without spaces,
+/// in bytes. `remaining_depth` is the number of further levels that are allowed.
 fn measure(
     value: &Value,
     remaining_depth: usize,

@@ -18,35 +18,39 @@
 /// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Op {
-    /// A node at the path deeply equals the condition's value. Numbers compare by value, so `1` equals `1.0`.
+    /// A node at the condition's JSONPath deeply equals the condition's value. Numbers compare by value, so `1` equals `1.0`.
     Eq,
-    /// No node at the path equals the condition's value, or the path has no node.
+    /// No node at the condition's JSONPath equals the condition's value, or the JSONPath selects no node.
     Ne,
-    /// A node at the path is greater than the condition's value. Both are numbers, or both are strings, which compare by code point.
+    /// A node at the condition's JSONPath is greater than the condition's value. Both are numbers, or both are strings, which
+    /// compare by code point.
     Gt,
-    /// A node at the path is greater than or equal to the condition's value.
+    /// A node at the condition's JSONPath is greater than or equal to the condition's value.
     Gte,
-    /// A node at the path is less than the condition's value.
+    /// A node at the condition's JSONPath is less than the condition's value.
     Lt,
-    /// A node at the path is less than or equal to the condition's value.
+    /// A node at the condition's JSONPath is less than or equal to the condition's value.
     Lte,
-    /// The condition's value is a list, and one of its items equals a node at the path.
+    /// The condition's value is a list, and one of its items equals a node at the condition's JSONPath.
     In,
-    /// A node at the path is a string with the condition's value as a substring, an array with an item that equals the value, or an object
-    /// with the value as a key.
+    /// A node at the condition's JSONPath is a string with the condition's value as a substring, an array with an item that
+    /// equals the value, or an object with the value as a key.
     Contains,
-    /// A node at the path is an array, the condition's value is a list, and at least one item of the list equals an item of the array.
+    /// A node at the condition's JSONPath is an array, the condition's value is a list, and at least one item of the list equals
+    /// an item of the array.
     ContainsAny,
-    /// A node at the path is an array, the condition's value is a list, and each item of the list equals an item of the array.
+    /// A node at the condition's JSONPath is an array, the condition's value is a list, and each item of the list equals an item
+    /// of the array.
     ContainsAll,
-    /// A node at the path is a string that starts with the condition's value.
+    /// A node at the condition's JSONPath is a string that starts with the condition's value.
     StartsWith,
-    /// A node at the path is a string that ends with the condition's value.
+    /// A node at the condition's JSONPath is a string that ends with the condition's value.
     EndsWith,
-    /// A node at the path is a string of at most 64 KiB in which the condition's value, a regular expression, finds a match. The syntax is
-    /// that of the `regex` crate, which matches in linear time.
+    /// A node at the condition's JSONPath is a string of at most 64 KiB in which the condition's value, a regular expression,
+    /// finds a match. The syntax is that of the `regex` crate, which matches in linear time.
     Matches,
-    /// The path has at least one node if the condition's value is `true` or missing, and no node if the value is `false`.
+    /// The condition's JSONPath selects at least one node if the condition's value is `true` or missing, and no node if the value
+    /// is `false`.
     Exists,
 }
 

@@ -219,7 +219,7 @@ impl Eq for Path {}
     reason = "the documentation of the type describes the fields, which mean the same in all variants"
 )]
 pub enum PathError {
-    /// The text of the path is not a JSONPath.
+    /// The text cannot be parsed as a JSONPath.
     #[error(
         "path `{path}` is not a valid JSONPath: {reason}; see RFC 9535, and quote unusual names as ['name']"
     )]
@@ -268,8 +268,8 @@ pub enum PathError {
     /// A number in a filter of the JSONPath is too large. The evaluator would read it as `null`.
     #[error("path `{path}` compares with a number that is not finite: write a smaller number")]
     NumberOutOfRange { path: String },
-    /// The document exceeds a limit for searches by a JSONPath. The limits concern the nesting depth, and the memory for the locations of
-    /// the document's nodes.
+    /// The JSON document to search exceeds a limit for searches by a JSONPath. The limits concern the nesting depth, and the
+    /// memory for the locations of the document's nodes.
     #[error(
         "path `{path}` searches a document with more than {limit} {what}: {way_out}, or use only names and indexes"
     )]
@@ -284,7 +284,7 @@ pub enum PathError {
         "path `{path}` takes more than {limit} steps to search the document: shorten the document, use fewer paths that search, or use only names and indexes"
     )]
     TooManySteps { path: String, limit: usize },
-    /// The evaluator of JSONPaths failed on the document.
+    /// The JSONPath evaluator failed during the search of a JSON document.
     #[error("cannot evaluate path `{path}`: {reason}; simplify the path")]
     Evaluation { path: String, reason: String },
 }

@@ -41,7 +41,7 @@ pub struct Subscriptions(Arc<ValidatedSubscriptions>);
 struct ValidatedSubscriptions {
     subscriptions: Vec<Subscription>,
     warnings: Vec<SubscriptionWarning>,
-    /// Indexes of the trigger subscriptions, by descending priority and then by index.
+    /// Indexes of the triggers in the list `subscriptions`, highest priority first, and in list order for the same priority.
     triggers: Vec<usize>,
     sources: Vec<usize>,
 }
@@ -63,8 +63,8 @@ pub enum Route {
         /// Index of the matching trigger subscription with the highest priority. Of several with this priority, the first.
         subscription: usize,
     },
-    /// The context is missing in the event or cannot be read, and a trigger subscription has conditions on the context. Read the breadcrumb
-    /// and call [`Subscriptions::route_breadcrumb`].
+    /// The event has no readable context of its breadcrumb, and a trigger subscription has conditions on this context. Read the
+    /// breadcrumb and call [`Subscriptions::route_breadcrumb`].
     NeedsContext,
 }
 
@@ -355,7 +355,7 @@ const fn bit(kind: EventKind) -> u8 {
 /// be added in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RouteBuilder {
-    /// Priority and index of the best matching trigger subscription so far.
+    /// Priority of the best matching trigger subscription so far, and its index in the executor's list of subscriptions.
     best_trigger: Option<(i64, usize)>,
     undecided: bool,
     has_context_match: bool,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// Selection of breadcrumbs by schema name, tags and conditions on the context. A clone copies a pointer.
+/// Selection of breadcrumbs by schema name, tags and conditions on their field `context`, the payload. A clone copies a pointer.
 ///
 /// Subscriptions, queries, wakes and waits take selectors. A breadcrumb matches only if its schema
 /// name, its tags and all conditions match. Two selectors are equal if all of their parts are
@@ -221,8 +221,8 @@ impl Selector {
         conditions.filter_map(Condition::search_path).count()
     }
 
-    /// Sets the number of conditions in the whole definition whose JSONPath needs a search. Each of these conditions gets an
-    /// equal share of the maximum number of search steps.
+    /// Sets the number of conditions with a JSONPath search in all subscriptions of the definition. Each of these conditions gets
+    /// an equal share of the maximum number of search steps.
     pub(super) fn set_search_count(&mut self, search_count: usize) {
         if search_count > self.search_count() {
             Arc::make_mut(&mut self.0).definition_search_count = search_count;
@@ -396,7 +396,8 @@ impl ConditionContext for UnreadableContext {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum SelectorMatch<'s> {
     Holds,
-    /// The selector's schema and tags match, but the context is missing, so the conditions are not decided.
+    /// The selector's schema and tags match, but its conditions are undecided, because the event has no readable context of its
+    /// breadcrumb.
     Undecided,
     Fails(Mismatch<'s>),
 }
@@ -405,7 +406,8 @@ pub(super) enum SelectorMatch<'s> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum MatchCertainty {
     Certain,
-    /// The selector's schema and tags match, but the conditions are not decided, because the context is missing.
+    /// The selector's schema and tags match, but its conditions are undecided, because the event has no readable context of its
+    /// breadcrumb.
     Possible,
 }
 

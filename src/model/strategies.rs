@@ -15,7 +15,7 @@ const MEMBERS: [&str; 3] = ["x", "y", "z"];
 pub(super) const PATHS: [&str; 8] = [
     "x", "$.x", "$['y']", "$.x.y", "$.z[0]", "$.z[-1]", "$.z[*]", "$.*",
 ];
-/// Strings that the generated contexts and conditions contain. All of them are valid regular expressions.
+/// Strings in the breadcrumb contexts and conditions that property tests generate. All of them are valid regular expressions.
 const TEXTS: [&str; 6] = ["", "a", "ab", "b", "^a", "b$"];
 const OPS: [&str; 13] = [
     "eq",

@@ -35,7 +35,8 @@ pub struct Subscription {
     /// The names of one executor must differ, except that several triggers may share an alias.
     /// `trigger` is reserved.
     pub key: Option<String>,
-    /// The method, the number and the order of the fetched breadcrumbs. Ignored on a trigger.
+    /// The fetch settings of a context subscription, such as the method and the maximum number and order of the breadcrumbs.
+    /// Ignored on a trigger.
     pub fetch: Fetch,
     /// If `true`, an attempt of a run fails if the breadcrumbs cannot be fetched, or if the subscription fetches at most one and
     /// finds none. Defaults to `false`. Ignored on a trigger.
@@ -179,7 +180,7 @@ impl Order {
     /// Both orders of fetched breadcrumbs.
     pub const ALL: [Self; 2] = [Self::NewestFirst, Self::OldestFirst];
 
-    /// Returns the order's name in definitions: `newest_first` or `oldest_first`.
+    /// Returns the name of this order of breadcrumbs in definitions: `newest_first` or `oldest_first`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

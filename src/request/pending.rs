@@ -1,4 +1,4 @@
-//! Requests of a run that wait for their answers. No I/O.
+//! Unanswered requests of a run to agents, models, people and tools. No I/O.
 
 use super::human::QuestionSchema;
 use super::{Reply, agents, answers_to, human};

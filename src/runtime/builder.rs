@@ -385,8 +385,8 @@ impl RuntimeBuilder {
         Running::start(self.build()?).await
     }
 
-    /// Runs the runtime until Ctrl-C or SIGTERM, then finishes the running work and returns a report. A second signal stops
-    /// immediately.
+    /// Runs the runtime until Ctrl-C or SIGTERM, then finishes the running work and returns a report of the handled events
+    /// and runs. A second signal stops immediately.
     ///
     /// Requires a tokio runtime with I/O and time enabled, as with `#[tokio::main]`. tokio keeps its signal handlers installed, so
     /// these signals do not end the process afterwards.

@@ -79,8 +79,8 @@ pub(super) struct LoadedPositions {
     pub(super) position: Position,
     /// Time of the newest breadcrumb in the store before the first subscription to the event source.
     pub(super) newest: Timestamp,
-    /// The requested sweep reads the triggers committed up to this time. The event source delivers all later events. `None` requests no
-    /// sweep.
+    /// Commit time up to which the requested sweep of the store reads triggers. The event source delivers all later events.
+    /// `None` requests no sweep.
     pub(super) sweep_to: Option<Timestamp>,
 }
 
@@ -104,7 +104,7 @@ impl Checkpoint {
         self.state().newest
     }
 
-    /// Stores the commit time up to which triggers start no run of an executor without a saved position.
+    /// Sets the commit time up to which triggers start no run of an executor without a saved position.
     pub(super) fn note_first_start(&self, after: Timestamp) {
         self.state().first_start.get_or_insert(after);
     }
@@ -126,7 +126,7 @@ impl Checkpoint {
         self.state().delivered_after
     }
 
-    /// Stores the read positions with which the store's executors start, after the ledger has returned the saved positions.
+    /// Sets the read positions with which the store's executors start, after the ledger has returned the saved positions.
     /// Triggers whose events were missed in the meantime count as unread.
     pub(super) fn note_loaded(&self, loaded: LoadedPositions) {
         let mut position = loaded.position;
@@ -151,8 +151,8 @@ impl Checkpoint {
         self.state().position.is_some()
     }
 
-    /// Returns the executors whose read position is not loaded, and the commit time after which new executors start to read by default.
-    /// `None` until the position of the store is loaded.
+    /// Returns the executors whose read position was not loaded from the ledger yet, and the commit time after which they read
+    /// triggers by default. `None` until the position of the store is loaded.
     pub(super) fn added_executors(
         &self,
         executors: Vec<Arc<str>>,
@@ -166,8 +166,8 @@ impl Checkpoint {
         Some((added, newest))
     }
 
-    /// Stores the loaded positions of executors that were added after the start of the runtime. All triggers that they have not read count
-    /// as unread.
+    /// Merges the read positions of executors that were added after the start of the runtime into the store's combined read
+    /// position. All triggers that they have not read count as unread.
     pub(super) fn add_positions(&self, added: Vec<(Arc<str>, Position)>) {
         let mut state = self.state();
         for (executor, own) in added {
@@ -178,9 +178,9 @@ impl Checkpoint {
         state.generation += 1;
     }
 
-    /// Returns the read position to save in the ledger for the store's executors, and the given executors whose position is
-    /// loaded. Requests a sweep if the position of a given executor is not loaded. Returns `None` until the position of the store
-    /// is loaded.
+    /// Returns the combined read position to save in the run ledger, and the given executors for which it is saved. Omits
+    /// executors whose own position was not loaded from the ledger yet, and requests a sweep for them. Returns `None` until the
+    /// position of the store is loaded.
     pub(super) fn to_save(&self, executors: Vec<Arc<str>>) -> Option<PositionToSave> {
         let mut state = self.state();
         let position = state.position.clone()?;
@@ -200,7 +200,8 @@ impl Checkpoint {
         self.state().last_save.as_ref() == Some(save)
     }
 
-    /// Records the executors and the read position that were just saved in the run ledger.
+    /// Stores in memory the executors and the read position that were just saved in the run ledger, so that an equal save is
+    /// skipped.
     pub(super) fn note_saved(&self, save: PositionSave) {
         self.state().last_save = Some(save);
     }
@@ -218,8 +219,9 @@ impl Checkpoint {
         start.map(|start| time <= start.since())
     }
 
-    /// Returns `true` if an executor needed no run for triggers with this commit time when its position was loaded. Such triggers
-    /// have runs in the ledger, or were committed before the executor's start. Returns `None` if the position is not loaded yet.
+    /// Returns `true` if an executor needed no run for triggers with this commit time when its read position was loaded from the
+    /// ledger. Such triggers have runs in the ledger, or were committed before the executor's start. Returns `None` if the
+    /// position is not loaded yet.
     pub(super) fn was_read_at_load(&self, executor: &str, time: Timestamp) -> Option<bool> {
         let state = self.state();
         let start = state.starts.get(executor);
@@ -246,8 +248,8 @@ impl Checkpoint {
         begins
     }
 
-    /// Records the end of a sweep for triggers. `swept` is `None` for a failed sweep. Requests another sweep if an immediate retry can read
-    /// more.
+    /// Updates the sweep state after a sweep for triggers, and requests another sweep if an immediate retry can read more.
+    /// `swept` is `None` for a failed sweep.
     pub(super) fn end_sweep(&self, swept: Option<SweepOutcome>) {
         let mut state = self.state();
         if std::mem::take(&mut state.sweeps.is_running) {
@@ -264,8 +266,8 @@ impl Checkpoint {
         self.state().sweeps.has_unread
     }
 
-    /// Records that events were missed, and requests a sweep. Counts all triggers committed after a time as unread; without a time, all
-    /// triggers after the position.
+    /// Requests a sweep of the store for the triggers whose events were missed. Counts all triggers committed after a time as
+    /// unread; without a time, all triggers after the position.
     pub(super) fn note_missed_events(&self, after: Option<Timestamp>) {
         let mut state = self.state();
         state.sweeps.is_requested = true;
@@ -302,8 +304,8 @@ impl Checkpoint {
         position.map_or_else(Vec::new, |position| position.to_read(to, overlap))
     }
 
-    /// Returns the number of changes so far that invalidate the reads of a running sweep. A sweep stores the number at its start, and the
-    /// reads of the sweep are invalid if the number changes later.
+    /// Returns the counter of the changes, such as added executors and missed events, that invalidate the reads of a running
+    /// sweep. A sweep stores the number at its start, and the reads of the sweep are invalid if the number changes later.
     pub(super) fn generation(&self) -> u64 {
         self.state().generation
     }

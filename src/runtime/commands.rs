@@ -88,7 +88,7 @@ impl Runtime {
         Ok(cancelled)
     }
 
-    /// Skips a run that was transferred to another version of its executor and that no worker has accepted yet
+    /// Skips a run that was transferred to another version of its executor and still waits for a worker to take it over
     /// ([`Run::transferred_to`]). The run ends as skipped, and [`redo`](Self::redo) repeats it.
     ///
     /// Use this if no worker with the other version will start again.
@@ -162,7 +162,7 @@ impl Runtime {
         Ok(resumed)
     }
 
-    /// Returns the runtime's state for the store on which an executor runs.
+    /// Returns the runtime's [`StoreContext`] for the store on which an executor runs.
     fn store_context_of(&self, executor: &str) -> Result<Arc<StoreContext>, RuntimeError> {
         let unknown = || RuntimeError::UnknownExecutor {
             id: executor.to_owned(),

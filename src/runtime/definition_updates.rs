@@ -19,7 +19,7 @@ pub(super) struct ChangedDefinition {
     pub(super) tracker: AckTracker,
 }
 
-/// Applies announced executor definitions until the runtime stops, and loads all definitions at intervals.
+/// Applies changed executor definitions after their events until the runtime stops, and also loads all definitions at intervals.
 pub(super) async fn apply_changes(
     loader: Arc<DefinitionLoader>,
     shared: Arc<Shared>,

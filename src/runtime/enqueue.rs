@@ -45,7 +45,7 @@ pub(super) struct Enqueuer {
     scheduler: mpsc::Sender<PreparedRuns>,
     /// Event deliveries whose runs are not in the ledger yet.
     pending: Vec<Arrival>,
-    /// Time of the next attempt to enqueue the runs of the waiting event deliveries.
+    /// Time of the next attempt to add the runs of the pending event deliveries to the ledger.
     retry_at: Instant,
 }
 

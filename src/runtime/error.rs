@@ -120,7 +120,7 @@ pub enum RuntimeError {
     /// The signal handlers for Ctrl-C and SIGTERM cannot be installed.
     #[error("cannot install the handlers for Ctrl-C and SIGTERM, so the runtime did not start")]
     Signals {
-        /// The error of the operating system for the signal handlers.
+        /// The operating system's error for the handlers of Ctrl-C and SIGTERM.
         source: std::io::Error,
     },
     /// A setting of the runtime builder is zero, and must be more.

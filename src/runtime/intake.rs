@@ -313,8 +313,8 @@ impl<'r> Intake<'r> {
         }
     }
 
-    /// Requests a sweep of the breadcrumbs committed after a time. Without a time, the sweep starts at the newest event that was taken in,
-    /// or at the saved position.
+    /// Requests sweeps of all stores for breadcrumbs that were committed after a time and whose events were missed. Without a
+    /// time, the sweep starts at the newest event that was taken in, or at the saved position.
     fn sweep_for_missed(&self, after: Option<Timestamp>) {
         if !self.shared.source_is_complete {
             // Events of such a source do not advance the position.

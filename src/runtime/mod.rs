@@ -266,8 +266,8 @@ impl Runtime {
         RuntimeBuilder::new(Box::new(source), Some(Arc::new(store.clone())))
     }
 
-    /// Processes events until `shutdown` resolves, then finishes the running work and returns a report. Another call continues
-    /// with the first unhandled event.
+    /// Processes events until `shutdown` resolves, then finishes the running work and returns a report of the handled events
+    /// and runs. Another call continues with the first unhandled event.
     ///
     /// `shutdown` is first polled after the subscription to the source, so the runtime never misses an event of a breadcrumb that
     /// `shutdown` writes.
@@ -323,7 +323,8 @@ impl Runtime {
         self.run(shutdown.into_stream(), false, None).await
     }
 
-    /// Processes events until `signals` yields an item, then finishes the running work and returns a report of the runtime.
+    /// Processes events until the stream `signals` yields an item, then finishes the running work and returns a report of the
+    /// handled events and runs.
     ///
     /// A second item ends the drain immediately, and the running work is released in the background, while tokio runs. The end of the
     /// stream does not stop the runtime. The stream is polled from the beginning, so that a signal also ends a start that waits for a

@@ -102,7 +102,7 @@ impl OtherVersions {
         others
     }
 
-    /// Returns `true` if `self` and `others` record the same versions of the same executors.
+    /// Returns `true` if `self` and `others` contain the same executor versions with the same live periods.
     pub(super) fn has_same_versions(&self, others: &Self) -> bool {
         self.executors == others.executors && self.unreadable == others.unreadable
     }

@@ -34,7 +34,8 @@ impl VersionKey {
     }
 }
 
-/// The position of a runtime in its event source. The position stays in memory between two subscriptions.
+/// The positions in an event source up to which the runtime has received and handled events. They stay in memory between two
+/// subscriptions.
 #[derive(Default)]
 pub(super) struct Progress {
     positions: Mutex<Positions>,
@@ -148,7 +149,7 @@ impl Progress {
         }
     }
 
-    /// Records that a sweep of the store found the breadcrumb of an event.
+    /// Counts an event as not handled yet, because a sweep of the store found its breadcrumb.
     pub(super) fn note_swept(&self, event: &Event) {
         self.positions().open(event);
     }

@@ -16,7 +16,7 @@ pub(super) struct Member {
     pub(super) store_context: Arc<StoreContext>,
     /// ID of the breadcrumb that defines the executor, or `None` for an executor in the code of the service.
     pub(super) definition: Option<BreadcrumbId>,
-    /// The executor's entry in this worker's record: its ID, its subscriptions and their hash.
+    /// The executor's ID, its subscriptions and their hash, as this worker's record in the run ledger lists them.
     pub(super) version: Arc<ExecutorVersion>,
 }
 

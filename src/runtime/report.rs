@@ -55,7 +55,7 @@ pub struct RunReport {
     /// Runs that needed no work: unmatched, superseded, already done, claimed by another worker, or of a paused executor. Also runs
     /// whose trigger is deleted or was written by the executor itself.
     pub skipped: u64,
-    /// Failed attempts after which the runtime retries the run.
+    /// Number of attempts of runs that failed and led to a retry.
     pub postponed: u64,
     /// Number of errors of the event source, of event deliveries whose runs the ledger rejected, and of attempts that neither
     /// ended nor released their run. Such a run is claimed again at the latest when its lease expires.

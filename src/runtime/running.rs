@@ -74,8 +74,8 @@ impl Running {
         }
     }
 
-    /// Stops the runtime and returns its report. The runtime claims no more runs, and finishes the running ones within the drain
-    /// timeout.
+    /// Stops the runtime and returns a report of the handled events and runs. The runtime claims no more runs, and finishes the
+    /// running ones within the drain timeout.
     ///
     /// Call this at the end of the program. It returns when the running work has ended, at the
     /// latest a few seconds after the drain timeout (25 s by default).

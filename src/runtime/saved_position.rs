@@ -131,8 +131,8 @@ pub(super) async fn load_added(
     Ok(())
 }
 
-/// Clears the record of announced breadcrumbs after executors were added, so that the next sweep finds these breadcrumbs again. The ledger
-/// deduplicates the runs of the other executors.
+/// Removes all breadcrumb versions from the duplicate detection after executors were added, so that the next sweep finds the
+/// breadcrumbs again. The ledger deduplicates the runs of the other executors.
 fn clear_announced(shared: &Shared) {
     shared.progress.dedup().clear();
 }

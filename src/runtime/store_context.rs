@@ -1,4 +1,4 @@
-//! A store that some executors of the runtime share, with its open `wait_for` calls and the executors' position.
+//! A store that some executors of the runtime share, with its open `wait_for` calls and the executors' read position.
 
 use super::checkpoint::Checkpoint;
 use super::other_versions::OtherVersions;
@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 /// Maximum number of open `wait_for` calls on one store.
 const MAX_WAITS: usize = 10_000;
 
-/// The state of one store in a runtime. Executors whose store handles have the same [identity](BreadcrumbStore::identity) share it, so that
-/// their runs are enqueued and claimed together.
+/// A runtime's data about one store: its ledger, due executors, waiting runs and read position. Executors whose store handles
+/// have the same [identity](BreadcrumbStore::identity) share it, so that their runs are enqueued and claimed together.
 pub(super) struct StoreContext {
     pub(super) number: u64,
     /// The executor through whose store handle the runtime reads and writes this store. The runtime uses this handle until the
@@ -131,7 +131,7 @@ impl StoreContext {
         self.runs().ledger()
     }
 
-    /// Returns `true` if this state belongs to the store on which an executor runs.
+    /// Returns `true` if this [`StoreContext`] belongs to the store on which an executor runs.
     pub(super) fn is_of(&self, executor: &dyn UniversalExecutor) -> bool {
         let store = executor.store();
         self.runs().is_durable() == store.ledger().is_some() && self.id == store.identity()
@@ -217,7 +217,7 @@ impl StoreContext {
         }
     }
 
-    /// Returns the state of a runtime that takes no events because too many deliveries are in flight, or `None` while it takes events.
+    /// Returns a [`Blocked`] while the runtime takes no events because too many deliveries are in flight, otherwise `None`.
     pub(super) fn blocked(&self) -> Option<Blocked> {
         *lock(&self.blocked)
     }

@@ -76,7 +76,7 @@ struct CatchUp {
     is_over: bool,
 }
 
-/// Result of a concurrent task on one store: a read of an announced breadcrumb, a check, a search, a sweep or a load.
+/// Result of a concurrent task on one store, such as a read of an announced breadcrumb or a sweep for triggers.
 enum JobResult {
     Finished,
     /// The store did not answer or did not return the announced breadcrumb version, so the read is repeated later.

@@ -48,13 +48,13 @@ pub(super) struct WakeCandidate {
     pub(super) since: Timestamp,
 }
 
-/// Result of an attempt to add a suspended run to the index.
+/// Result of adding a suspended run to the index of a store's suspended runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Inserted {
     Added,
-    /// The index already contains this suspension of the run, or a later suspension of the same run.
+    /// The index of suspended runs already contains this suspension of the run, or a later suspension of the same run.
     Known,
-    /// The limit on suspended runs in the index is reached.
+    /// The index of suspended runs already stores the maximum number of runs with complete selectors.
     Full,
 }
 
@@ -105,7 +105,7 @@ impl WakeIndex {
         Self(Mutex::new(state))
     }
 
-    /// Adds a suspended run to the index.
+    /// Adds a suspended run to this index of the store's suspended runs.
     pub(super) fn insert(&self, suspended_run: &Arc<SuspendedRun>) -> Inserted {
         let mut state = self.state();
         let check = state.check;
@@ -133,7 +133,7 @@ impl WakeIndex {
         self.state().remove(run);
     }
 
-    /// Removes a suspension of a run from the index, unless a later suspension of the run is stored.
+    /// Removes a suspension of a run from this index of suspended runs, unless the index has a later suspension of the run.
     pub(super) fn forget(&self, run: &RunRef, since: Timestamp) {
         let mut state = self.state();
         if state.since(run) == Some(since) {
@@ -141,7 +141,7 @@ impl WakeIndex {
         }
     }
 
-    /// Removes from the index all suspended runs that an event may wake.
+    /// Removes all runs that an event may wake from this index of suspended runs.
     pub(super) fn forget_concerned(&self, event: &Event) {
         let mut state = self.state();
         for candidate in state.concerned(event) {

@@ -1,4 +1,5 @@
-//! Records of this worker in the ledgers of its stores, and acceptance of the runs that were transferred to its executor versions.
+//! Records by which other workers know this worker and its executor versions, and acceptance of the runs transferred to these
+//! versions.
 
 use super::other_versions::{Live, OtherVersions, other_versions};
 use super::shared::Shared;
@@ -18,15 +19,15 @@ use uuid::Uuid;
 /// Two saves can fail before this worker no longer counts as live.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval between two checks for transferred runs while workers run other versions of the executors.
+/// Interval between two searches for runs transferred to this worker's executor versions, while live workers run other versions.
 const TRANSFER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct WorkerRecords {
     shared: Arc<Shared>,
-    /// ID of this worker in its records.
+    /// UUID of this worker, the first part of the IDs of its records in the run ledgers.
     id: String,
     name: Arc<str>,
-    /// Time at which the records of this worker in the ledgers are saved next.
+    /// Time of the next save of this worker's records in the run ledgers.
     record_at: Instant,
     /// If `true`, live workers have other versions of this worker's executors.
     other_versions_live: bool,
@@ -139,7 +140,7 @@ impl WorkerRecords {
         executors.map(|of| of.version()).collect()
     }
 
-    /// Saves one record of this worker in each store, with the executors on that store only.
+    /// Saves one record of this worker in the run ledger of each store, with the executors on that store only.
     async fn record(&mut self, stopped: bool) {
         self.record_at = later(Instant::now(), SAVE_INTERVAL);
         let this = &*self;
@@ -215,7 +216,8 @@ fn knows_all(record: &WorkerRecord, versions: &[Version]) -> bool {
     })
 }
 
-/// Accepts the runs that were transferred to any of these executor versions. Returns `true` if no such run remains.
+/// Makes the runs due that were transferred to one of these executor versions, so that workers can claim the runs. Returns `true`
+/// if no such run remains.
 async fn accept_transfers(store_context: &StoreContext, versions: &[Version]) -> bool {
     /// The maximum number of ledger calls that accept transferred runs in one check, so that the check does not delay the next
     /// save of the worker's record.

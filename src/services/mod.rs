@@ -77,7 +77,7 @@ struct Entries {
     model_tools: BTreeSet<String>,
 }
 
-/// A registered model or provider. Both share one set of names.
+/// A registered model or model provider. Both share one set of names.
 #[derive(Clone)]
 pub(crate) enum Registered {
     Model(Arc<dyn ChatModel>),
@@ -85,7 +85,7 @@ pub(crate) enum Registered {
 }
 
 impl Registered {
-    /// Returns the registered provider, or a provider that calls the registered model.
+    /// Returns the registered model provider, or a provider that calls the registered model.
     pub(crate) fn provider(&self) -> Arc<dyn Provider> {
         match self {
             Self::Model(model) => Arc::new(ApiProvider::new(Arc::clone(model))),
@@ -112,8 +112,8 @@ impl Services {
         self.with_model(name.into(), Registered::Model(Arc::new(model)))
     }
 
-    /// Registers a provider under a name, by which agents select it like a [`model`](Self::model). Workflow steps that
-    /// call a model directly cannot use it: they need a model. Replaces a model or provider with the same name.
+    /// Registers a model provider under a name, by which agents select it like a [`model`](Self::model). Workflow steps that call
+    /// a model directly cannot use it: they need a model. Replaces a model or provider with the same name.
     #[must_use]
     pub fn provider(self, name: impl Into<String>, provider: impl Provider + 'static) -> Self {
         self.with_model(name.into(), Registered::Provider(Arc::new(provider)))
@@ -202,7 +202,7 @@ impl Services {
         &self.entries.model_tools
     }
 
-    /// Returns the registered provider with this name, or a provider that calls the registered model with this name.
+    /// Returns the registered model provider with this name, or a provider that calls the registered model with this name.
     ///
     /// # Errors
     /// Returns [`NotRegistered::Name`] with the nearest name.
@@ -226,8 +226,8 @@ impl Services {
         Ok(default.provider())
     }
 
-    /// Returns the tool with this name in the form in which the service registered it, before a workflow changes its
-    /// name or description.
+    /// Returns the tool that is registered under this name, with its registered name and description even if a workflow changes
+    /// them.
     ///
     /// # Errors
     /// Returns [`NotRegistered::Name`] with the nearest name.
@@ -257,7 +257,8 @@ impl Services {
         self
     }
 
-    /// Returns mutable access to the entries of the registry. Clones of the registry retain the old entries.
+    /// Returns mutable access to the models, tools, guardrails and limits of this registry. Clones of the registry retain the old
+    /// entries.
     fn entries_mut(&mut self) -> &mut Entries {
         Arc::make_mut(&mut self.entries)
     }

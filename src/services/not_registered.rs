@@ -1,7 +1,7 @@
 use crate::error::excerpt;
 use crate::model::nearest;
 
-/// Error returned when an agent or a definition names an entry that its [`Services`](crate::Services) do not have.
+/// Error returned when an agent or a definition needs a model or a tool that is not registered for it.
 ///
 /// Register the missing entry, or change the name in the definition. The message has the nearest
 /// known name.

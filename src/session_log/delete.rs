@@ -1,4 +1,4 @@
-//! Deletion of all logs of a session: the log of the session, and the logs of the agents in its workflows.
+//! Deletion of all logs of a workload's session: the session's own log, and the logs of the agents in its workflows.
 
 use super::{ENTRY, HEAD, SessionError, log_tag, parts_tag};
 use crate::model::{Breadcrumb, BreadcrumbId, Patch, Selector};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// Maximum number of session log breadcrumbs that one commit deletes.
 const PAGE: usize = 32;
 
-/// Maximum number of consecutive failed commits while a session is deleted. A commit fails if another writer changes or
-/// deletes the same breadcrumbs.
+/// Maximum number of consecutive failed commits while the logs of a session are deleted. A commit fails if another
+/// writer changes or deletes the same breadcrumbs.
 const TRIES: usize = 64;
 
 /// All logs under one session ID: the log of the session, and the logs of the agents in the session's workflows.
@@ -57,8 +57,8 @@ impl SessionLogs {
         }
     }
 
-    /// Deletes the agent logs and entries of sessions whose log was deleted. Deletes the logs of agents first, so that
-    /// no entry is added to them.
+    /// Deletes the agent logs and log entries under this session ID that belong to a deleted session log. Deletes the logs
+    /// of agents first, so that no entry is added to them.
     pub(crate) async fn sweep(&self) -> Result<u64, SessionError> {
         let mut removed = 0;
         // The logs of existing sessions.

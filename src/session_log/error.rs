@@ -20,7 +20,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// Another writer has added to the session since the caller read the session. Read the session again before another
+    /// Another writer has added to the session log since the caller read the log. Read the session again before another
     /// attempt.
     #[error(
         "cannot add to session {session:?}: another writer added to the session since it was read; read the session again"
@@ -29,31 +29,31 @@ pub enum SessionError {
         /// The ID of the session that another writer changed.
         session: Arc<str>,
     },
-    /// The session was deleted during the operation. A turn must not create the session again.
+    /// The session was deleted while its log was read or written. A turn must not create the session again.
     #[error("session {session:?} was deleted during the operation; a new message starts it again")]
     Deleted {
         /// The ID of the deleted session.
         session: Arc<str>,
     },
-    /// A breadcrumb of the session is not valid.
+    /// A breadcrumb of the session log is not valid.
     ///
     /// A program other than this crate changed the breadcrumb, or another version of the crate
     /// wrote it. Delete the session, or correct the breadcrumb.
     #[error("cannot parse a breadcrumb of session {session:?}; see the cause")]
     Unreadable {
-        /// The ID of the session with the invalid breadcrumb.
+        /// The ID of the session whose log has the invalid breadcrumb.
         session: Arc<str>,
-        /// The error of the JSON reader for the breadcrumb of the session.
+        /// The error of the JSON reader for the breadcrumb of the session log.
         source: serde_json::Error,
     },
-    /// The store failed to read or write the session.
+    /// The store failed to read or write the session log.
     ///
     /// The source says whether a retry helps.
     #[error("cannot read or write session {session:?}; see the cause")]
     Store {
-        /// The ID of the session that cannot be read or written.
+        /// The ID of the session whose log cannot be read or written.
         session: Arc<str>,
-        /// The error of the store that contains the session.
+        /// The error of the store that contains the session log.
         source: StoreError,
     },
 }
@@ -73,7 +73,7 @@ impl SessionError {
         }
     }
 
-    /// Converts an error of the store into the error of a session.
+    /// Converts the store's error from a read or write of a session log.
     pub(crate) fn of_store(session: &Arc<str>, error: StoreError) -> Self {
         match error {
             StoreError::Conflict { .. } => Self::conflict(session),

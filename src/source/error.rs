@@ -44,7 +44,7 @@ pub enum SourceError {
     Unavailable {
         /// Minimum delay before the next attempt to reach the event source.
         retry_after: Duration,
-        /// The error of the event source's connection or driver.
+        /// The error of the connection or the client library of the event source.
         source: BoxError,
     },
 }

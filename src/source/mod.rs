@@ -164,7 +164,7 @@ pub trait EventSource: Send + Sync + 'static {
         path.rsplit("::").next().unwrap_or(path).to_owned()
     }
 
-    /// Returns the number of events that wait for this source's consumer, or are delivered but not acknowledged.
+    /// Returns the number of events that this source has still to deliver, or that its subscriber has not acknowledged.
     /// Returns `None` if the source cannot count them, which is the default.
     ///
     /// A server may count an event for a moment after it confirmed the acknowledgement, as NATS does. After an error of

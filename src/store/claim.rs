@@ -49,7 +49,7 @@ pub struct Lease {
     /// A run that may be executed at most once then fails with
     /// [`OutcomeUnknown`](super::FailureClass::OutcomeUnknown).
     pub may_have_executed: bool,
-    /// The time of the first claim of the current attempt, by the store's clock. It stays the same after a
+    /// The time of the first claim of the run's current attempt, by the store's clock. It stays the same after a
     /// [retry](super::RunLedger::retry) that does not count, and after a claim of an expired lease.
     pub attempt_since: Timestamp,
     /// The time when the claim granted this lease, by the store's clock.
@@ -392,7 +392,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Creates the report that a lease is lost.
+    /// Creates the report to a worker that it has lost this lease of a run.
     #[must_use]
     pub fn new(lease: &Lease) -> Self {
         Self {

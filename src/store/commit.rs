@@ -17,8 +17,8 @@ use std::sync::Arc;
 pub struct Commit {
     /// The breadcrumb writes of the commit, in the order in which the store applies them. At most [1,000](Self::MAX_WRITES).
     pub writes: Vec<Write>,
-    /// The lease of the run that makes this commit, and the outcome of the run. The lease fences the whole commit. `None` for
-    /// writes from outside of runs.
+    /// The lease and the outcome of the run that makes this commit. The lease fences the whole commit. `None` for writes from
+    /// outside of runs.
     pub end: Option<(Lease, RunEnd)>,
 }
 
@@ -68,7 +68,7 @@ pub enum Write {
         id: BreadcrumbId,
         /// The version of the breadcrumb that the caller read. The update fails with a conflict if another version is current.
         version: u64,
-        /// The fields to change, with their new values.
+        /// The fields of the breadcrumb to change, with their new values.
         patch: Patch,
     },
     /// Deletes a breadcrumb, at any version.
@@ -85,7 +85,7 @@ pub enum Write {
     },
 }
 
-/// The outcome of a run or of its current attempt, as a commit records it.
+/// The outcome of a run or of its current attempt, which a commit stores in the ledger together with the written breadcrumbs.
 ///
 /// A runtime chooses the end from the result of the executor. An own worker passes it with the
 /// lease of the [claim](super::RunLedger::claim):

@@ -98,7 +98,7 @@ pub enum StoreError {
     WrongState {
         /// The operation that the state does not permit, such as `redo` or `resume`.
         operation: &'static str,
-        /// The run that the operation names.
+        /// The run whose state does not permit the operation.
         run: RunRef,
         /// The current state of the run.
         state: RunState,
@@ -113,7 +113,7 @@ pub enum StoreError {
     Rejected {
         /// The rejected part of the write, such as `the context of write 0`.
         what: String,
-        /// The limit that the content exceeds.
+        /// The JSON error that states the exceeded limit.
         source: JsonError,
     },
     /// A rule of the executor, the ledger or the store forbids the operation.
@@ -141,7 +141,7 @@ pub enum StoreError {
         "the breadcrumb in write {write} of the commit has {count} tags where at most {limit} are allowed; remove some tags"
     )]
     TooManyTags {
-        /// The index of the write in the commit.
+        /// The index of the write in the commit's list of writes, counted from 0.
         write: usize,
         /// The number of tags of the breadcrumb.
         count: usize,
@@ -155,7 +155,7 @@ pub enum StoreError {
         "the breadcrumb in write {write} of the commit has a tag of {size} bytes where at most {limit} are allowed; use a shorter tag"
     )]
     TagTooLong {
-        /// The index of the write in the commit.
+        /// The index of the write in the commit's list of writes, counted from 0.
         write: usize,
         /// The size of the tag in bytes.
         size: usize,
@@ -169,7 +169,7 @@ pub enum StoreError {
         "the breadcrumb in write {write} of the commit has a schema name of {size} bytes where at most {limit} are allowed; use a shorter name"
     )]
     SchemaTooLong {
-        /// The index of the write in the commit.
+        /// The index of the write in the commit's list of writes, counted from 0.
         write: usize,
         /// The size of the schema name in bytes.
         size: usize,
@@ -271,7 +271,7 @@ pub enum StoreError {
         store: &'static str,
         /// The kind of the limited items, such as `open runs`.
         what: &'static str,
-        /// The maximum number of items, such as open runs, that the store accepts.
+        /// The maximum number of items of the kind `what`, such as open runs, that the store can contain.
         limit: usize,
     },
     /// The store does not have the requested operation; check [`Capabilities`](super::Capabilities) first.
@@ -293,9 +293,9 @@ pub enum StoreError {
     Unavailable {
         /// The name of the unavailable store.
         store: &'static str,
-        /// Delay before the next attempt of the operation.
+        /// Delay after which the failed store operation can be repeated.
         retry_after: Duration,
-        /// Cause of the outage, as reported by the driver of the backend.
+        /// Cause of the outage, as reported by the store's database driver or client library.
         source: BoxError,
     },
 }
@@ -315,7 +315,7 @@ pub struct SavedResponse {
     pub run: RunRef,
     /// The earliest time of the attempt that will write the response, by the ledger's clock.
     pub at: Timestamp,
-    /// Delay before the attempt that will write the response.
+    /// Delay until the attempt of the run that will write the response to the store.
     pub delay: Duration,
     /// The error of the commit that could not write the response.
     pub source: StoreError,
@@ -332,7 +332,7 @@ pub struct SavedResponse {
 pub struct PartialSearch {
     /// The name of the store that answered the query.
     pub store: &'static str,
-    /// The matching breadcrumbs in the part of the interval that the store read, in the order of the query.
+    /// The matching breadcrumbs in the part of the interval that the store read, in the order that the query sets.
     pub found: Vec<Arc<Breadcrumb>>,
     /// Bound for [`Query::before`](super::Query::before()) with which the next query searches the unread rest of the interval.
     /// `None` if the store has read the whole interval.

@@ -52,13 +52,13 @@ impl StoreId {
         Self::new(Uuid::new_v4().to_string(), tenant)
     }
 
-    /// Returns the name of the database in this identity.
+    /// Returns the database name in this identity of a store.
     #[must_use]
     pub fn database(&self) -> &str {
         &self.database
     }
 
-    /// Returns the name of the tenant in this identity.
+    /// Returns the tenant name in this identity of a store.
     #[must_use]
     pub fn tenant(&self) -> &str {
         &self.tenant

@@ -80,8 +80,8 @@ use std::sync::Arc;
 ///   `updated_at` after it.
 #[async_trait]
 pub trait RunLedger: Send + Sync {
-    /// Adds a row to the ledger for each of these runs that has none. Workers claim runs from these rows. An existing row stays
-    /// as it is and retains its ordering key.
+    /// Adds a row to the ledger for each of the given runs that has none. Workers claim runs from these rows. An existing row
+    /// stays as it is and retains its ordering key.
     ///
     /// One exception: an event can be delivered before the store has the announced version, so that its run is skipped or fails.
     /// Such a row is made ready again in a new epoch, behind all other rows.

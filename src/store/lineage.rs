@@ -105,7 +105,7 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Creates the progress of a run from its state and the breadcrumb that woke it.
+    /// Creates the saved progress of a run from the state that it saved last and the breadcrumb that woke it.
     #[must_use]
     pub fn new(state: Json, with: Option<BreadcrumbId>) -> Self {
         Self { state, with }

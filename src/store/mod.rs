@@ -477,7 +477,7 @@ pub struct Capabilities {
     /// If `true`, [`BreadcrumbStore::vector_search`] finds an updated breadcrumb by its current text. If `false`, the search
     /// finds the breadcrumb by the text of its first version.
     pub embeds_updates: bool,
-    /// If `true`, [`BreadcrumbStore::vector_search`] compares the context without the fields that the breadcrumb's `llm_hints`
+    /// If `true`, [`BreadcrumbStore::vector_search`] compares each breadcrumb's context without the fields that its `llm_hints`
     /// exclude. If `false`, the search compares the whole context.
     pub embeds_hinted: bool,
     /// If `true`, the name of a tenant can be any string. If `false`, the name of a tenant is a UUID.
@@ -581,7 +581,7 @@ impl Capabilities {
         self
     }
 
-    /// Sets whether vector search compares the context without the fields that the breadcrumb's `llm_hints` exclude.
+    /// Sets whether vector search compares each breadcrumb's context without the fields that its `llm_hints` exclude.
     ///
     /// Defaults to `false`.
     #[must_use]

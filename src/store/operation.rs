@@ -32,9 +32,11 @@ pub enum Operation {
     Heartbeat,
     /// Releasing a run for a later retry, [`RunLedger::retry`](super::RunLedger::retry).
     Retry,
-    /// Releasing a run at once, [`RunLedger::release`](super::RunLedger::release).
+    /// Releasing the lease of a run, which makes the run due at once,
+    /// [`RunLedger::release`](super::RunLedger::release).
     Release,
-    /// Releasing a run for another executor version, [`RunLedger::transfer`](super::RunLedger::transfer).
+    /// Releasing the lease of a run for workers with another executor version,
+    /// [`RunLedger::transfer`](super::RunLedger::transfer).
     Transfer,
     /// Making transferred runs due, [`RunLedger::accept_transfers`](super::RunLedger::accept_transfers).
     AcceptTransfers,
@@ -118,7 +120,7 @@ impl Operation {
         Self::Nack,
     ];
 
-    /// Returns the name of the operation in logs and metrics, such as `get` or `claim_next`.
+    /// Returns the name of the store or event source operation in logs and metrics, such as `get` or `claim_next`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

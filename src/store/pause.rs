@@ -32,7 +32,7 @@ impl PausedExecutor {
         }
     }
 
-    /// Creates the record of an executor that was paused at a time.
+    /// Creates a `PausedExecutor` from the ID of the executor and the time of the pause.
     #[must_use]
     pub fn new(executor: impl Into<Arc<str>>, since: Timestamp) -> Self {
         Self {

@@ -47,7 +47,7 @@ pub struct Query {
     pub selector: Selector,
     /// Maximum number of breadcrumbs in the result: the newest ones that match. Defaults to 10.
     pub limit: usize,
-    /// The order of the breadcrumbs in the result. Defaults to newest first.
+    /// The order of the breadcrumbs in the query's result. Defaults to newest first.
     pub order: Order,
     /// Tags that each breadcrumb in the result must have, in addition to the tags of the selector.
     pub scope_tags: Vec<String>,
@@ -88,7 +88,7 @@ impl Query {
         self
     }
 
-    /// Sets the order of the breadcrumbs in the result.
+    /// Sets the order of the breadcrumbs in the query's result.
     ///
     /// The limit selects the newest breadcrumbs in each order. With [`Order::OldestFirst`], the
     /// result has the same breadcrumbs in reverse.

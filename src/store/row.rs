@@ -53,7 +53,8 @@ pub(in crate::store) struct RunRow {
     pub(in crate::store) sequence: u64,
     /// If `true`, no other row is before this row in the order of its ordering key.
     pub(in crate::store) head: bool,
-    /// The time from which the run can be claimed: the run's scheduled time, or the end of the run's lease or wait.
+    /// The time from which the run can be claimed: its scheduled time, the end of its lease, or the time limit of its
+    /// suspension.
     pub(in crate::store) due: Option<Timestamp>,
     /// The origin of the run's trigger, recorded while the trigger version was the current one.
     pub(in crate::store) lineage: Option<Lineage>,
@@ -144,7 +145,8 @@ impl RunRow {
         self.saved.as_ref().map_or(0, |saved| saved.state.size())
     }
 
-    /// Creates the row of a run that is ready. The row omits the context of the event, which may be large.
+    /// Creates the ledger row of a new run, with the run state `ready`. The row omits the context of the event, which may be
+    /// large.
     pub(in crate::store) fn new(mut run: RunRef, lineage: Option<Lineage>, now: Timestamp) -> Self {
         if let Some(event) = run.event.as_mut().filter(|event| event.context.is_some()) {
             *event = Arc::new(event.envelope());
@@ -175,7 +177,7 @@ impl RunRow {
         }
     }
 
-    /// Makes the row of an ended run ready again in a new epoch, as if it had been added at `now`.
+    /// Makes the ledger row of an ended run ready again at `now`, in a new epoch.
     pub(in crate::store) fn reopen(&mut self, now: Timestamp) {
         self.state = RunState::Ready;
         self.epoch = self.epoch.saturating_add(1);
@@ -204,7 +206,7 @@ impl RunRow {
             && self.reason.as_deref() != Some(RunEnd::CANCELLED)
     }
 
-    /// Grants a lease of the run from `now` for the duration `length`, in any state of the row.
+    /// Grants a lease of this row's run, whatever the run's state, from `now` for the duration `length`.
     pub(in crate::store) fn grant(
         &mut self,
         length: Duration,
@@ -276,7 +278,7 @@ impl RunRow {
         }
     }
 
-    /// Returns `true` while a transfer has taken the run out of the order of its ordering key.
+    /// Returns `true` while a transfer has taken the run out of the processing order of its ordering key.
     pub(in crate::store) fn is_out_of_order(&self) -> bool {
         self.sequence >= OUT_OF_ORDER && !self.state.is_over()
     }
@@ -298,7 +300,7 @@ impl RunRow {
         }
     }
 
-    /// Returns an error unless the run waits for another version of its executor.
+    /// Returns an error unless the run still waits for a worker with the executor version to which it was transferred.
     pub(in crate::store) fn check_skip(&self) -> Result<(), StoreError> {
         match self.transferred_to() {
             Some(_) => Ok(()),
@@ -342,7 +344,7 @@ impl RunRow {
         until
     }
 
-    /// Ends the run in the state `state`. `over` is the sequence number of the end.
+    /// Ends the run with the final state `state`. `over` is the sequence number of the end.
     pub(in crate::store) fn finish(
         &mut self,
         state: RunState,
@@ -404,7 +406,7 @@ impl RunRow {
         }
     }
 
-    /// Returns `true` if the filter of a run list selects the row.
+    /// Returns `true` if the filter of a run list selects this ledger row.
     pub(in crate::store) fn matches_filter(&self, filter: &RunFilter, now: Timestamp) -> bool {
         let executor = filter.executor.as_ref();
         executor.is_none_or(|id| **id == *self.run.executor)
@@ -413,7 +415,8 @@ impl RunRow {
             && (filter.states.is_empty() || filter.states.contains(&self.state_at(now)))
     }
 
-    /// Returns `true` if a page query selects the row by its executor, state, failure code, time of addition and position.
+    /// Returns `true` if the run matches a page query by executor, state, failure code and time of addition, and follows the
+    /// previous page.
     pub(in crate::store) fn matches_query(&self, query: &RunQuery, now: Timestamp) -> bool {
         let executor = query.executor.as_ref();
         let code = query.code.as_deref();
@@ -435,7 +438,7 @@ impl RunRow {
         }
     }
 
-    /// Returns the row as an item of a run list. The item has the lease if the filter selects the runs of one claim.
+    /// Returns this ledger row as an item of a run list. The item has the lease if the filter selects the runs of one claim.
     pub(in crate::store) fn list_item(&self, filter: &RunFilter, now: Timestamp) -> Run {
         let lease = filter.claim.map(|_| self.lease());
         Run {
@@ -444,7 +447,7 @@ impl RunRow {
         }
     }
 
-    /// Returns the row as an item of a page of runs, together with the row's sequence number.
+    /// Returns this ledger row as an item of a page of runs, together with the row's sequence number.
     pub(in crate::store) fn page_item(&self, now: Timestamp) -> (u64, Run) {
         (self.sequence, self.to_run(now))
     }

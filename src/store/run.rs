@@ -38,9 +38,9 @@ pub struct RunRef {
     /// The event that announced the trigger, if known. The ledger stores it without its context, so that the run can be processed
     /// later from its row alone.
     pub event: Option<Arc<Event>>,
-    /// The key that orders the run among other runs of its executor, or `None` if their order does not matter. Runs of one
-    /// executor with the same key run one at a time, in the order in which they were added. The key of an existing row never
-    /// changes.
+    /// The ordering key of the run, or `None` if the run may execute in any order and concurrently with other runs of its
+    /// executor. Runs of one executor with the same key run one at a time, in the order in which they were added. The key of
+    /// an existing row never changes.
     pub order: Option<Arc<str>>,
 }
 
@@ -197,7 +197,7 @@ impl fmt::Display for RunRef {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NewRun {
-    /// The name of the run to add.
+    /// The executor and the trigger version that identify the run to add.
     pub run: RunRef,
     /// The earliest time of the run's first attempt. `None` for at once.
     pub at: Option<Timestamp>,
@@ -294,7 +294,7 @@ impl RunState {
         }
     }
 
-    /// Returns the name of the run state in records, such as `ready` or `running`.
+    /// Returns the name of the run state in JSON and in log lines, such as `ready` or `running`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

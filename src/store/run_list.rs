@@ -106,15 +106,15 @@ impl RunFilter {
 pub struct Run {
     /// The executor and the trigger version of the run, with the event of the trigger.
     pub run: RunRef,
-    /// The state of the run. A run whose lease expired is ready.
+    /// The state of the run in the ledger, such as ready, running or done. A run whose lease expired is ready.
     ///
     /// The states `Done`, `Failed`, `Skipped` and `Superseded` are final, see
     /// [`is_over`](RunState::is_over).
     pub state: RunState,
     /// The number of attempts since the run was added, woken or redone.
     pub attempts: u32,
-    /// The time when the run is due: the run's scheduled time, or the end of the run's lease or wait. `None` if no time makes the
-    /// run due. A run behind another run of its ordering key also waits for that run.
+    /// The time when the run is due: its scheduled time, the end of its lease, or the time limit of its suspension. `None` if no
+    /// time makes the run due. A run behind another run of its ordering key also waits for that run.
     pub due: Option<Timestamp>,
     /// The duration since the run became claimable, by the store's clock. `None` if the run cannot be claimed now. A run behind
     /// another run of its ordering key counts as claimable.

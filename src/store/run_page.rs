@@ -197,8 +197,8 @@ pub(in crate::store) enum RowSelection {
 pub struct RunCursor(u64);
 
 impl RunCursor {
-    /// Returns the position between two pages as a number. Ledger implementations use the number, and a service can send it to a
-    /// client.
+    /// Returns the position between two pages of runs as a number. Ledger implementations use the number, and a service can send
+    /// it to a client.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0

@@ -14,21 +14,21 @@ const DEFINITION: &str = "schema.def.v1";
 /// Prefix of the tag in which a schema definition names its schema.
 const DEFINES: &str = "defines:";
 
-/// Time for which the hints of a schema are cached. The event of a changed definition may go to another worker, so a cached entry
-/// must expire.
+/// Time for which the `llm_hints` of a schema are cached. The event of a changed definition may go to another worker, so a cached
+/// entry must expire.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// Maximum number of schemas in the cache of hints.
+/// Maximum number of schemas in the cache of `llm_hints`.
 const MOST: usize = 1_024;
 
-/// The result of a read of a schema definition's hints: the hints, `None` if the definition has none, or the error if the hints are
-/// unreadable.
+/// The result of a read of a schema definition's `llm_hints`: the hints, `None` if the definition has none, or the error if the
+/// hints are unreadable.
 pub(crate) type HintsOfSchema = Result<Option<Hints>, HintsError>;
 
-/// Hints of several schemas, by schema name.
+/// The `llm_hints` of several breadcrumb schemas, or the errors of reading them, by schema name.
 pub(crate) type HintsOfSchemas = HashMap<String, HintsOfSchema>;
 
-/// Cache of the hints of schemas, for all stores of a runtime.
+/// Cache of the `llm_hints` of schemas, for all stores of a runtime.
 #[derive(Debug, Default)]
 pub(crate) struct SchemaHints {
     cache: Mutex<HintsCache>,
@@ -36,12 +36,12 @@ pub(crate) struct SchemaHints {
 
 #[derive(Debug, Default)]
 struct HintsCache {
-    /// Number of times that the cache of hints was cleared. A result that was read before is not added afterwards.
+    /// Number of times that the cache of `llm_hints` was cleared. A result that was read before is not added afterwards.
     generation: u64,
     by_schema: HashMap<SchemaKey, (Instant, HintsOfSchema)>,
 }
 
-/// Key of the cache of hints: a schema of a store.
+/// Key of the cache of `llm_hints`: a schema of a store.
 #[derive(Debug, Eq, Hash, PartialEq)]
 struct SchemaKey {
     store: StoreId,
@@ -72,7 +72,7 @@ impl SchemaHints {
         }
     }
 
-    /// Clears the cache of hints. Reads in progress do not add their results afterwards. Definitions change rarely.
+    /// Clears the cache of `llm_hints`. Reads in progress do not add their results afterwards. Definitions change rarely.
     pub(crate) fn clear(&self) {
         let mut cache = self.lock();
         cache.generation = cache.generation.wrapping_add(1);
@@ -89,8 +89,8 @@ impl SchemaHints {
         self.lock().generation
     }
 
-    /// Adds hints that were read from the store to the cache. `since` and `generation` are the time and the cache generation at
-    /// the start of the read. Adds nothing if the cache was cleared after the start.
+    /// Adds `llm_hints` that were read from the store to the cache. `since` and `generation` are the time and the cache
+    /// generation at the start of the read. Adds nothing if the cache was cleared after the start.
     fn insert(&self, generation: u64, since: Instant, read: Vec<(SchemaKey, HintsOfSchema)>) {
         let mut cache = self.lock();
         if cache.generation != generation {
@@ -113,7 +113,7 @@ impl SchemaHints {
     }
 }
 
-/// Returns the hints of each schema, from the cache or from the store. Every schema has an entry.
+/// Returns the `llm_hints` of each schema, from the cache or from the store. Every schema has an entry.
 ///
 /// # Errors
 /// The error of the store. Without the hints, the visible part of a context is unknown.
@@ -182,8 +182,8 @@ pub(crate) async fn visible_contexts(
     Ok(visible)
 }
 
-/// Returns the hints that apply to a breadcrumb: its own hints, or else the hints of its schema. `Some(None)` without hints, and
-/// `None` if the hints are invalid.
+/// Returns the `llm_hints` that apply to a breadcrumb: its own hints, or else the hints of its schema. `Some(None)` without
+/// hints, and `None` if the hints are invalid.
 fn hints_for(breadcrumb: &Breadcrumb, by_schema: &HintsOfSchemas) -> Option<Option<Hints>> {
     match (own(breadcrumb), &breadcrumb.schema_name) {
         (Some(own), _) => Hints::from_json(own).ok().map(Some),
@@ -192,7 +192,7 @@ fn hints_for(breadcrumb: &Breadcrumb, by_schema: &HintsOfSchemas) -> Option<Opti
     }
 }
 
-/// Returns the breadcrumb's own hints, which replace the hints of its schema, or `None` without own hints.
+/// Returns the breadcrumb's own `llm_hints`, which replace the hints of its schema, or `None` without own hints.
 pub(crate) fn own(breadcrumb: &Breadcrumb) -> Option<&Json> {
     breadcrumb
         .llm_hints
@@ -261,7 +261,7 @@ async fn definitions<'s>(
     })
 }
 
-/// Returns the hints in a schema definition: the hints at its top level, or else in its context.
+/// Returns the `llm_hints` in a schema definition: the hints at its top level, or else in its context.
 fn hints_in(definition: &Breadcrumb) -> HintsOfSchema {
     let at_top = definition.llm_hints.as_deref();
     let within = || definition.context.get("llm_hints");

@@ -19,8 +19,7 @@ pub(crate) struct ResponseIndex {
 }
 
 impl ResponseIndex {
-    /// Returns the tag that records both this breadcrumb index and the total number of breadcrumbs that the run creates at its
-    /// end.
+    /// Returns the tag that contains this breadcrumb index and the total number of breadcrumbs that the run creates at its end.
     #[cfg(feature = "rcrt")]
     pub(crate) fn tag(self, of: usize) -> String {
         format!("ux:slot:{self}/{of}")

@@ -26,7 +26,7 @@ impl<T> Tenants<T> {
         }))
     }
 
-    /// Returns the shared state of a tenant, and creates it with `make` if the tenant is unknown.
+    /// Returns the data that all store handles of one tenant share, created with `make` if the tenant is unknown.
     ///
     /// Removes states that no handle uses and that `is_unused` reports as equal to a new state. The average cost is constant,
     /// because the number of tenants must double between two removals.

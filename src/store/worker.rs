@@ -160,7 +160,7 @@ impl Version {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Worker {
-    /// The record that the worker stored.
+    /// The data that the worker last stored about itself, such as its name and executors.
     pub record: WorkerRecord,
     /// The time when the worker first stored its record.
     pub started_at: Timestamp,

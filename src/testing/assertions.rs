@@ -189,7 +189,8 @@ impl<'a, S: StoreWithEvents> Assertion<'a, S> {
         written
     }
 
-    /// Returns the report on the trigger and all executors, for the message of a failed assertion.
+    /// Returns a text that says which executors run on the trigger, and why the others do not, for the message of a failed
+    /// assertion.
     async fn explanation(&self) -> String {
         match Client::new(self.store).explain(self.trigger).await {
             Ok(report) => report.to_string(),

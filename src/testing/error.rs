@@ -65,7 +65,8 @@ pub enum TestError {
     /// Set the call before the run starts, or set another operation.
     #[error("expected a crash of the worker, but the runtime became idle first; {}", describe_planned(*at))]
     NoCrash {
-        /// The store call that was set with [`Faults::crash_at`](super::Faults::crash_at), or `None` if no call was set.
+        /// The store call at which the worker should crash, as set with [`Faults::crash_at`](super::Faults::crash_at), or `None`
+        /// if no call was set.
         at: Option<(Operation, Moment)>,
     },
     /// The operating system refused the thread that limits the duration of a test.

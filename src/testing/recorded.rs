@@ -1,4 +1,4 @@
-//! Recording of the contexts that an executor under test receives.
+//! Recording of the execution contexts that an executor under test receives.
 
 use crate::error::BoxError;
 use crate::executor::{
@@ -60,21 +60,22 @@ impl<E> Recorded<E> {
         }
     }
 
-    /// Returns the contexts of the recorded attempts. The returned handle also contains contexts that are recorded later.
+    /// Returns the execution contexts that the executor has received, one for each attempt of a run. The returned handle
+    /// also contains contexts that are recorded later.
     #[must_use]
     pub fn contexts(&self) -> Contexts {
         self.contexts.clone()
     }
 
-    /// Returns the executor whose contexts are recorded.
+    /// Returns the executor whose execution contexts are recorded.
     #[must_use]
     pub const fn inner(&self) -> &E {
         &self.inner
     }
 }
 
-/// The contexts that a [`Recorded`] executor has received, one for each attempt. Each context has the attempt's trigger, sources and
-/// resumed state. A clone is another handle on the same contexts.
+/// The execution contexts that a [`Recorded`] executor has received, one for each attempt of a run. Each context has the
+/// attempt's trigger, sources and resumed state. A clone is another handle on the same contexts.
 ///
 /// The methods of a context that need its run, such as `save` and `for_model`, return an error once the run has ended.
 ///
@@ -83,10 +84,10 @@ impl<E> Recorded<E> {
 pub struct Contexts(Arc<Mutex<VecDeque<ExecutionContext>>>);
 
 impl Contexts {
-    /// Maximum number of contexts that a [`Recorded`] executor retains. A further context replaces the oldest one.
+    /// Maximum number of execution contexts that a [`Recorded`] executor retains. A further context replaces the oldest one.
     pub const MOST: usize = 1_000;
 
-    /// Returns the contexts of the recorded attempts, the oldest first.
+    /// Returns the recorded execution contexts of the executor's attempts, the oldest first.
     ///
     /// Of more than 1,000 contexts, the newest 1,000 are returned.
     #[must_use]
@@ -94,7 +95,7 @@ impl Contexts {
         self.recorded().iter().cloned().collect()
     }
 
-    /// Returns the newest context, or `None` if no attempt was recorded.
+    /// Returns the execution context of the newest recorded attempt, or `None` if no attempt was recorded.
     #[must_use]
     pub fn last(&self) -> Option<ExecutionContext> {
         self.recorded().back().cloned()

@@ -63,7 +63,7 @@ impl Catalog {
     /// Pause before the next attempt to write the tool catalog, used while another worker is creating the catalog.
     const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-    /// Creates the catalog of a tool registry, with the name `tools`.
+    /// Creates a tool catalog with the name `tools` from the tools of a registry.
     #[must_use]
     pub fn of(registry: &ToolRegistry) -> Self {
         let tools = registry.specs().into_iter().map(|spec| json!(spec));

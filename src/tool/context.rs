@@ -71,7 +71,7 @@ struct CallIdentity {
 }
 
 impl ToolContext {
-    /// Creates the context of a tool call in a run of the tool itself.
+    /// Creates the tool context for a call in a run of the tool itself.
     pub(super) fn new(
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
@@ -86,7 +86,7 @@ impl ToolContext {
         }
     }
 
-    /// Creates the context of a tool call within the run of another executor.
+    /// Creates the tool context for a call within the run of another executor.
     pub(super) fn in_run(
         context: &ExecutionContext,
         store: &Arc<dyn BreadcrumbStore>,
@@ -161,8 +161,8 @@ impl ToolContext {
         }
     }
 
-    /// Returns the name of the tool's requester, or `None` if the name is missing. A name of more than 512 bytes in a request counts as
-    /// missing.
+    /// Returns the name of the requester of the tool call, or `None` if the call has no such name. A name of more than 512 bytes
+    /// in a request counts as missing.
     ///
     /// The author of a request can write any name, so the name proves nothing.
     ///

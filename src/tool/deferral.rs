@@ -53,7 +53,7 @@ pub fn ask_human(question: impl Into<Question>) -> BoxError {
     deferred("question", json!({"question": text, "options": options}))
 }
 
-/// Returns an error with which a tool defers its result to a custom driver of the [tool call machine](crate::machine).
+/// Returns an error with which a tool defers its result, for a program that drives the [tool call machine](crate::machine).
 ///
 /// `kind` is a name that the driver recognises, and `payload` describes the deferred work. An
 /// [agent](crate::agent::AgentExecutor) supports only handoffs and questions. For any other kind, the result of the call is the
@@ -93,7 +93,7 @@ pub fn deferred(kind: impl Into<String>, payload: impl Into<Json>) -> BoxError {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Question {
-    /// The text of the question to a person.
+    /// The text of the question that the tool asks a person.
     pub text: String,
     /// The answers that the person can choose from. If empty (the default), the person can give any answer.
     pub options: Vec<String>,

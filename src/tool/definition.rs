@@ -37,7 +37,7 @@ pub struct ToolDefinition {
     /// It must be the name of the tool that the definition is used with, else
     /// [`ToolError::OtherTool`].
     pub name: String,
-    /// The subscriptions of the tool: the breadcrumbs that trigger a call, and the context that a call receives.
+    /// The subscriptions of the tool: the breadcrumbs that trigger a call, and the breadcrumbs that the call receives as context.
     pub subscriptions: Subscriptions,
     /// The schemas that the tool may write besides its response.
     ///
@@ -170,7 +170,7 @@ impl ToolDefinition {
         findings
     }
 
-    /// Returns the context of the tool definition as JSON with sorted keys, for the hash of the definition.
+    /// Returns the `context` of the `tool.v1` breadcrumb as JSON with sorted keys, for the hash of the tool definition.
     pub(super) fn text(&self) -> &str {
         &self.text
     }

@@ -37,7 +37,7 @@ pub enum ToolError {
     /// Remove or rename the field. Without the strict mode, an unknown field is a warning.
     #[error("{path} of the tool definition: {problem}")]
     UnknownField {
-        /// The path of the unknown field in the context of the tool definition.
+        /// The path of the unknown field in the `context` of the `tool.v1` breadcrumb.
         path: DefinitionPath,
         /// The name of the unknown field and the nearest known fields.
         problem: String,
@@ -69,7 +69,7 @@ pub enum ToolError {
         "the definition is for tool {defined:?}, but the function is tool {name:?}; use the same name"
     )]
     OtherTool {
-        /// The tool name in the definition.
+        /// The tool name in the tool definition.
         defined: String,
         /// The name of the tool that was passed with the definition.
         name: String,
@@ -77,7 +77,7 @@ pub enum ToolError {
     /// A field of the tool definition is missing or has the wrong type.
     #[error("field {field:?} of the tool definition must be {expected}")]
     Field {
-        /// The name of the field that is missing or has the wrong type.
+        /// The name of the tool definition's field that is missing or has the wrong type.
         field: &'static str,
         /// The type or value that the field of the tool definition must have.
         expected: &'static str,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renaming<'n> {
     pub(crate) name: &'n str,
-    /// The description of the tool in the definition, or `None` for the tool's own description.
+    /// The description of the tool in the workflow definition, or `None` for the tool's own description.
     pub(crate) description: Option<&'n str>,
     /// If `true`, each call of the renamed tool needs the approval of a person, in addition to the rules of the tool.
     pub(crate) approval: bool,

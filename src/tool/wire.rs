@@ -130,7 +130,7 @@ pub(crate) fn answered_request(response: &Breadcrumb) -> Option<&str> {
     named.filter(|id| id.len() <= ID_BYTES)
 }
 
-/// Returns the requester name in a tool's trigger, or `None` if the name is missing or longer than 512 bytes.
+/// Returns the requester's name from the trigger of a tool run, or `None` if the name is missing or longer than 512 bytes.
 pub(super) fn requested_by(trigger: &Breadcrumb) -> Option<&str> {
     first_text(trigger, ["requestedBy", "requested_by"]).filter(|name| name.len() <= ID_BYTES)
 }

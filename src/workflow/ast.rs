@@ -10,9 +10,9 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     pub(super) description: Option<String>,
-    /// Name of the schema that the flow's input must match, in the section `schemas` of the definition.
+    /// Name of the schema that the flow's input must match, from the section `schemas` of the workflow definition.
     pub(super) input: Option<String>,
-    /// Name of the schema that the flow's output must match, in the section `schemas` of the definition.
+    /// Name of the schema that the flow's output must match, from the section `schemas` of the workflow definition.
     pub(super) output: Option<String>,
     pub(super) body: Body,
 }

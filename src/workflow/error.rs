@@ -20,37 +20,37 @@ pub struct WorkflowLoadError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadProblem {
-    /// The text of the definition cannot be parsed as JSON or YAML. This includes duplicate keys in an object, and YAML features without an
-    /// equivalent in JSON.
+    /// The text of the workflow definition cannot be parsed as JSON or YAML. This includes duplicate keys in an object, and YAML
+    /// features without an equivalent in JSON.
     #[error("{reason}")]
     Syntax {
         /// Message of the JSON or YAML parser.
         reason: String,
     },
-    /// The lists and objects of the definition are nested too deeply.
+    /// The lists and objects of the workflow definition are nested too deeply.
     ///
     /// A definition in YAML has half of this limit.
     #[error("nesting deeper than {MAX_DEPTH} levels is not allowed")]
     TooDeep,
-    /// The definition has more items, such as steps or bytes, than a limit allows.
+    /// The workflow definition has more items, such as steps or bytes, than a limit allows.
     #[error("{found} {what} where at most {most} are allowed")]
     TooMany {
-        /// Kind of the counted items in the plural, such as `steps` or `bytes`.
+        /// Kind of the items that a definition has too many of, in the plural, such as `steps` or `bytes`.
         what: &'static str,
-        /// Number of the counted items in the definition.
+        /// Number of the counted items, such as steps or bytes, in the workflow definition.
         found: usize,
-        /// Maximum number of the counted items.
+        /// Maximum number of the counted items in a definition.
         most: usize,
     },
     /// A value in the definition has the wrong type or is out of range.
     #[error("the value must be {expected}, not {found}")]
     Shape {
-        /// Description of the values that are valid at this path.
+        /// Description of the values that are valid at this place in the workflow definition.
         expected: String,
         /// Description of the invalid value in the definition.
         found: String,
     },
-    /// A required field of the definition is absent or an empty list.
+    /// A required field of the workflow definition is absent or an empty list.
     ///
     /// The path of the error names the field.
     #[error("missing value; write {expected}")]
@@ -58,7 +58,7 @@ pub enum LoadProblem {
         /// Description of the values that are valid for the missing field.
         expected: String,
     },
-    /// The definition has an unknown field.
+    /// The workflow definition has an unknown field.
     ///
     /// Rename or remove the field. A field for people can be named `comment`, or start with `x-`.
     #[error("unknown field{}", did_you_mean(nearest.as_deref()))]
@@ -66,7 +66,7 @@ pub enum LoadProblem {
         /// Name of the known field that is closest to the unknown field.
         nearest: Option<String>,
     },
-    /// The definition refers to a name that it does not define.
+    /// The workflow definition refers to a name that it does not define.
     ///
     /// Correct the name, or add an entry to the section of the definition. Registered items need an
     /// entry, too.
@@ -74,37 +74,37 @@ pub enum LoadProblem {
     UnknownName {
         /// Kind of the item with the unknown name, such as `agent`, `tool` or `variable`.
         what: &'static str,
-        /// The unknown name in the definition.
+        /// The name that the workflow definition refers to but does not define.
         name: String,
-        /// Defined name that is closest to the unknown name.
+        /// Name that the workflow definition defines and that is closest to the unknown name.
         nearest: Option<String>,
     },
-    /// The definition has a name that is not allowed at this path.
+    /// A name in the workflow definition violates a naming rule.
     #[error("invalid name {name:?}: {reason}")]
     Name {
-        /// The name in the definition that is not allowed.
+        /// The name in the workflow definition that is not allowed.
         name: String,
         /// The naming rule that the invalid name violates.
         reason: &'static str,
     },
-    /// The fields of an object in the definition exclude each other, or a required choice of fields is missing.
+    /// The fields of an object in the workflow definition exclude each other, or a required choice of fields is missing.
     #[error("{reason}")]
     Fields {
-        /// The fields with the problem, and the correction.
+        /// Description of the fields that exclude each other or are missing, and of the correction.
         reason: String,
     },
     /// The text between `${` and `}`, or the path of a condition, cannot be parsed.
     #[error("cannot parse expression {expression:?}: {reason}")]
     Expression {
-        /// The text of the expression in the definition.
+        /// The text of the invalid expression in the workflow definition.
         expression: String,
         /// Message of the parser of expressions.
         reason: String,
     },
-    /// A condition in the definition cannot be compiled, for example because its operator does not exist.
+    /// A condition in the workflow definition cannot be compiled, for example because its operator does not exist.
     #[error("{0}")]
     Condition(ConditionError),
-    /// Flows, agents or steps of the definition refer to each other in a cycle.
+    /// Flows, agents or steps of the workflow definition refer to each other in a cycle.
     ///
     /// Flows cannot call themselves. A repetition is a `loop` or a `for_each`.
     #[error("{what} form a cycle: {}; remove one of the references", names.join(" -> "))]
@@ -180,7 +180,7 @@ impl WorkflowLoadError {
         &self.problem
     }
 
-    /// Returns [`Retry::Never`]: the definition has to change.
+    /// Returns [`Retry::Never`]: the workflow definition has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
@@ -245,7 +245,7 @@ pub(super) fn shown(value: &Value) -> String {
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WorkflowWarning {
-    /// Path of the problem in the definition.
+    /// Path of the problem in the workflow definition.
     pub path: DefinitionPath,
     /// Line and column of the problem in the definition's text, or `None` if they are not known.
     pub position: Option<Position>,
@@ -283,7 +283,7 @@ pub enum Oddity {
         /// Name of the variable that is hidden.
         name: String,
     },
-    /// The definition has an unknown field. The unknown field has no effect. In strict mode this is an error.
+    /// The workflow definition has an unknown field. The unknown field has no effect. In strict mode this is an error.
     UnknownField {
         /// Name of the unknown field.
         name: String,

@@ -1,6 +1,6 @@
 use crate::model::Json;
 
-/// Input of a model step: instructions from the definition, and data.
+/// Input of a model step: instructions from the workflow definition, and data such as values of variables.
 ///
 /// A driver sends instructions as they are, and fences data, so that a model does not follow
 /// instructions in data.
@@ -26,13 +26,13 @@ impl ModelInput {
 /// Part of a model step's input string: text, or the value of a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextPart {
-    /// Text of the workflow definition, which is an instruction to the model.
+    /// Literal text in the input string of a model step, which the model receives as an instruction.
     Text(String),
     /// Value of a variable, which is data for the model.
     Value {
-        /// Variable and JSONPath of the value, as written between the braces in the definition.
+        /// Reference to the value, as written between `${` and `}` in the workflow definition, such as `draft.text`.
         source: String,
-        /// Value of the variable at the JSONPath.
+        /// Value to which the reference in `source` resolves.
         value: Json,
     },
 }

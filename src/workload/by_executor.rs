@@ -158,8 +158,8 @@ impl fmt::Debug for ExecutorDefinition {
 }
 
 impl WorkloadMessage {
-    /// Returns the workload's message as the trigger breadcrumb of an executor. An object is the breadcrumb's context;
-    /// any other content is the context's field `message`.
+    /// Converts the message for a workload to the trigger breadcrumb of an executor. An object is the breadcrumb's
+    /// context; any other content is the context's field `message`.
     pub(super) fn breadcrumb(&self, schema: &str) -> NewBreadcrumb {
         let context = match &*self.content {
             Value::Object(_) => self.content.clone(),
@@ -257,7 +257,7 @@ impl ExecutorWorkload {
         })
     }
 
-    /// Executes the run that a trigger starts in the workload's executor, until the executor's run ends or waits.
+    /// Executes the run that a trigger starts in the workload's executor, until this run ends or is suspended.
     ///
     /// If the outer run has a deadline, this method also returns when the inner run yields to another attempt. The
     /// outer run then yields too, because the deadline would interrupt the steps of the inner run.

@@ -35,11 +35,11 @@ pub(super) struct RunConversations {
     session: Conversation,
     cx: RunCx,
     assembly: Arc<Assembly>,
-    /// Path of the agent step whose messages are the messages of the session, or `None` if no agent has this role.
+    /// Path of the agent step whose conversation is that of the whole session, or `None` if the run starts with a flow.
     speaker: Option<StepPath>,
-    /// Digest of the name of the turn's run, which identifies the turn in session logs.
+    /// Digest of the name of the run that executes the workload turn, which identifies the turn in session logs.
     turn: String,
-    /// The text of the user's message. Any other input of an agent is data.
+    /// The text of the user's message that the run processes. Any other input of an agent is data.
     user_message: Option<Arc<str>>,
 }
 
@@ -180,7 +180,7 @@ impl Conversations for RunConversations {
     }
 }
 
-/// A provider that adds the earlier messages of the session to the task of its agent.
+/// A model provider that adds the earlier messages of the session to the task of its agent.
 struct HistoryProvider {
     conversations: RunConversations,
     path: StepPath,
@@ -250,7 +250,7 @@ struct SavedSession {
     tool_messages: Vec<ChatMessage>,
 }
 
-/// A provider session, with the tool calls of its agent and their results.
+/// A session of an agent's model provider that also records the agent's tool calls and their results.
 struct RecordingSession {
     inner: Box<dyn ProviderSession>,
     tool_messages: Vec<ChatMessage>,

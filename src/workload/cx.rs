@@ -25,9 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkloadMessage {
-    /// The content of the message: a string, or any other JSON value.
+    /// The content of the message to the workload: a string, or any other JSON value.
     pub content: Json,
-    /// The name of the message's author, if known.
+    /// The name of the author of the message to the workload, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// The name of the requested flow, or `None` to start the workload's default flow or agent.
@@ -36,7 +36,7 @@ pub struct WorkloadMessage {
     /// If `true`, the progress of the run that the message starts is stored as breadcrumbs.
     #[serde(skip)]
     pub(super) stores_progress: bool,
-    /// The text that the user wrote, if the message content contains other data too.
+    /// The text that the user wrote, if the content of the message to the workload has other data too.
     #[serde(skip)]
     pub(super) user_text: Option<String>,
 }
@@ -51,14 +51,14 @@ impl WorkloadMessage {
         }
     }
 
-    /// Sets the name of the message's author.
+    /// Sets the name of the author of the message to the workload.
     #[must_use]
     pub fn by(mut self, name: impl Into<String>) -> Self {
         self.from = Some(name.into());
         self
     }
 
-    /// Returns the content of the message as text: a string as it is, any other value as JSON.
+    /// Returns the content of the message to the workload as text: a string as it is, any other value as JSON.
     #[must_use]
     pub fn text(&self) -> String {
         display_text(&self.content)
@@ -77,7 +77,8 @@ impl From<String> for WorkloadMessage {
     }
 }
 
-/// The context of one run of a workload. A clone is another handle on the same run.
+/// Handle with which a workload accesses its current run: the trigger, the session and the stream of events. A clone is another
+/// handle on the same run.
 ///
 /// A workload receives it in [`Workload::run`](super::Workload::run). It emits text with
 /// [`say`](Self::say) and other events with [`tell`](Self::tell), and returns its stream with

@@ -11,7 +11,7 @@ pub(crate) enum Entry {
     Agent(String),
 }
 
-/// Choice of the flow or agent that starts a run if neither the caller nor the definition names one.
+/// Choice of the flow or agent that starts a run if neither the caller nor the workload definition names one.
 ///
 /// [`FlowDefinition::with_entry`](super::FlowDefinition::with_entry) has an example.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -21,8 +21,8 @@ pub struct WorkloadEvent {
     pub run: Arc<str>,
     /// The name of the outer run, if the workload run that emitted the event runs within an outer run.
     pub parent: Option<Arc<str>>,
-    /// Path of the event's step, or an empty path for the run itself. For an agent that another agent called, the names
-    /// of the called agents follow.
+    /// Path of the step that the event is about, or an empty path for the workload run itself. For an agent that another agent
+    /// called, the names of the called agents follow.
     pub path: StepPath,
     /// Number of the workload event in the stream of its run, counted from 1 without gaps.
     pub sequence: u64,
@@ -54,7 +54,7 @@ pub struct WorkloadEvent {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WorkloadEventKind {
-    /// The workload run starts, or continues after a wait.
+    /// The workload run starts, or continues after it was suspended.
     Started,
     /// The workload run failed with a temporary error and starts again from the beginning. Discard its earlier events.
     /// An attempt that could not read its session has no such event.
@@ -98,7 +98,7 @@ pub enum WorkloadEventKind {
         /// If `true`, the result of the tool call is an error.
         is_error: bool,
     },
-    /// A conversation was too long and was shortened. The shortened form is saved.
+    /// A session's or an agent's conversation with a model was too long and was shortened. The shortened form is saved.
     Compacted {
         /// Number of turns that were omitted from the conversation. If a running agent shortened its own turn, this is the number of
         /// omitted messages.

@@ -45,7 +45,7 @@ pub struct FlowDefinition {
     workflow: Arc<Workflow>,
     /// The names of the flows that a request can start.
     entries: Arc<BTreeSet<String>>,
-    /// Path of the agent step whose messages are the messages of the session, or `None` if the run starts with a flow.
+    /// Path of the agent step whose conversation is that of the whole session, or `None` if the run starts with a flow.
     speaker: Option<StepPath>,
 }
 

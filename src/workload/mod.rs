@@ -266,8 +266,9 @@ pub trait Definition: Send + Sync {
         Vec::new()
     }
 
-    /// Finds the models, tools and guardrails that the definition names, and returns a definition that holds them. An executor or
-    /// supervisor calls this method once, then [`instantiate`](Self::instantiate) of the returned definition for each turn.
+    /// Finds the models, tools and guardrails that the workload definition names, and returns a workload definition that holds
+    /// them. An executor or supervisor calls this method once, then [`instantiate`](Self::instantiate) of the returned definition
+    /// for each turn.
     ///
     /// Defaults to `None`: the executor or supervisor calls [`check`](Self::check) once, then `instantiate` of this definition for each
     /// turn.
@@ -308,7 +309,7 @@ pub trait Definition: Send + Sync {
 pub struct Meta {
     /// The name of the workload.
     pub name: String,
-    /// The purpose of the workload, if the definition states it.
+    /// The purpose of the workload, if the workload definition states it.
     pub description: Option<String>,
     /// Hash of the content of the workload definition, which changes with each change of the content. Empty if unknown.
     pub hash: String,

@@ -20,7 +20,8 @@ use tokio::task::coop;
 /// are dropped.
 pub(super) const MAX_BUFFERED_EVENTS: usize = 1_024;
 
-/// Maximum size in bytes of a text event that joins several text events in a full buffer.
+/// Maximum size in bytes of the text of several events of a workload run that are joined into one, because the buffer
+/// is full.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
 /// Stream of the events of one workload run.
@@ -206,8 +207,8 @@ impl RunEmitter {
 }
 
 impl Buffer {
-    /// Joins a text event to the last event of a full buffer, or counts the event as dropped. Only text events of the
-    /// same step are joined, up to [`MAX_TEXT_BYTES`] bytes.
+    /// Joins an event with answer text to the last event in the full buffer of a workload run, or counts the event as
+    /// dropped. Only text events of the same step are joined, up to [`MAX_TEXT_BYTES`] bytes.
     fn join_or_drop(&mut self, path: &StepPath, kind: &WorkloadEventKind) {
         if let (WorkloadEventKind::Text(more), Some(last)) = (kind, self.queue.back_mut())
             && let WorkloadEventKind::Text(text) = &mut last.kind

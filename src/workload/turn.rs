@@ -27,9 +27,9 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TurnOutcome {
-    /// The name of the turn's run.
+    /// The name of the run that executed the workload turn.
     pub run: Arc<str>,
-    /// The status of the turn at its end.
+    /// The status of the workload turn at its end.
     pub status: TurnStatus,
     /// The workloads that could not be closed after the turn.
     ///
@@ -94,7 +94,7 @@ pub(super) struct PreparedTurn<'t> {
     pub(super) services: &'t Services,
     pub(super) store: &'t Arc<dyn BreadcrumbStore>,
     pub(super) context: ExecutionContext,
-    /// The session whose conversation the turn continues.
+    /// The session whose conversation the workload turn continues.
     pub(super) session: Option<TurnSession>,
     pub(super) message: WorkloadMessage,
     pub(super) cancellation: TurnCancellation<'t>,
@@ -117,10 +117,10 @@ pub(super) struct TurnCancellation<'t> {
     pub(super) close_timeout: Duration,
 }
 
-/// The result of a turn's run, before its messages are added to the session.
+/// The result of a workload turn's run, before its messages are added to the session log.
 struct RunResult {
     end: WorkloadEventKind,
-    /// The messages of the run, to be added to the session log.
+    /// The chat messages of the run, to be added to the session log.
     messages: Vec<agent::ChatMessage>,
     /// The error that ended the turn's run, or `None` if the workload itself reported the end.
     cause: Option<BoxError>,
@@ -129,7 +129,7 @@ struct RunResult {
 /// The result of a turn that was cancelled, panicked or failed before its workload reported the last event.
 struct IncompleteRun {
     status: TurnStatus,
-    /// The error that ended the turn, from the store or from the execution context. `None` if the turn ended for
+    /// The error of the store or the execution context that ended the workload turn. `None` if the turn ended for
     /// another reason.
     cause: Option<BoxError>,
     panic: Option<Panic>,

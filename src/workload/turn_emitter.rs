@@ -24,8 +24,8 @@ pub(super) struct TurnEmitter {
     /// If `true`, an attempt of the turn has set the name of the turn's run, so a retry of the turn emits an event.
     #[cfg(feature = "workloads")]
     is_named: bool,
-    /// The running steps of the turn. The path of an outer step is a prefix of its inner steps' paths, and sorts before
-    /// them.
+    /// The running steps of the workload turn. The path of an outer step is a prefix of its inner steps' paths, and
+    /// sorts before them.
     running_steps: BTreeSet<StepPath>,
     is_over: bool,
 }
@@ -69,7 +69,7 @@ impl TurnEmitter {
         self.send(path, at, kind);
     }
 
-    /// Emits the end event of the turn, once.
+    /// Emits the end event of the workload turn, once.
     pub(super) fn end(&mut self, status: &TurnStatus) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
@@ -106,7 +106,7 @@ impl TurnEmitter {
         }
     }
 
-    /// Emits a cancellation event for each running step of the turn.
+    /// Emits a cancellation event for each running step of the workload turn.
     fn close_steps(&mut self) {
         while let Some(path) = self.running_steps.pop_last() {
             let kind = WorkloadEventKind::Step(FlowEventKind::Cancelled);
@@ -163,8 +163,7 @@ impl OuterRun {
         OUTER_RUN.scope(self, work).await
     }
 
-    /// Returns the outer run of the current tokio task, or a value without a run and without listeners if there is
-    /// none.
+    /// Returns the outer run of the current tokio task, or an empty [`OuterRun`] if the task has none.
     pub(super) fn current() -> Self {
         OUTER_RUN.try_with(Self::clone).unwrap_or_default()
     }

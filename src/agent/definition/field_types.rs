@@ -117,7 +117,8 @@ impl From<AgentRefJson> for AgentRef {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct OutputSlot {
-    /// The name of the additional output, which follows the rules for [tool names](crate::tool::Tool::name).
+    /// The name of the additional output that the agent's model submits, which follows the rules for
+    /// [tool names](crate::tool::Tool::name).
     pub name: String,
     /// A description of the additional output for the model.
     ///

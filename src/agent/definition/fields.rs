@@ -150,7 +150,7 @@ pub(super) fn check(fields: &Map<String, Value>, options: &DefinitionOptions) ->
     findings
 }
 
-/// An object in an agent definition, with its known fields and its path.
+/// A JSON object in an agent definition, with its known fields and its path in the definition.
 type ObjectWithFields<'v> = (
     &'static KnownFields<'static>,
     DefinitionPath,

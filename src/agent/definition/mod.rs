@@ -58,11 +58,11 @@ use std::num::NonZeroU32;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AgentDefinition {
-    /// The agent's name and executor ID. The name has 1 to 256 bytes and no control characters.
+    /// The name of the agent, which is also the ID of its executor. The name has 1 to 256 bytes and no control characters.
     ///
     /// Required. The ID identifies the runs of the agent in the ledger.
     pub agent_id: String,
-    /// The name of the agent's model at its provider, or `None` for the provider's default.
+    /// The model name that the agent's requests to its model provider contain, or `None` for the provider's default model.
     ///
     /// In a definition that a store contains, the name also selects a model of the
     /// [`Services`](crate::Services).
@@ -344,7 +344,7 @@ impl AgentDefinition {
         &self.warnings
     }
 
-    /// Returns `true` if the definition permits the agent to create breadcrumbs of a schema.
+    /// Returns `true` if the agent definition permits the agent to create breadcrumbs of a schema.
     pub(crate) fn may_create(&self, schema: &str) -> bool {
         let is_listed = self.responds_with.iter().any(|listed| listed == schema);
         is_listed || (self.creates_any_schema && is_open(schema))

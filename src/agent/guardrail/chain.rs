@@ -12,7 +12,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The guardrails of an agent as a chain, in the order of their checks. Empty by default. Clones share the guardrails.
+/// The guardrails of an agent as a chain, in the order in which they run. Empty by default. Clones share the guardrails.
 ///
 /// The maximum size of a replacement is 1 MiB, and 4 MiB for the messages of a request. JSON may nest as deep as the
 /// [limit](crate::machine::MachineLimits::DEPTH) of a run.

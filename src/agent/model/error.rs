@@ -142,7 +142,7 @@ pub enum ModelError {
     Media {
         /// The breadcrumb in which the image or file is stored.
         breadcrumb: BreadcrumbId,
-        /// The path of the image or file in the context of its breadcrumb.
+        /// The JSONPath, in the breadcrumb's context, of the string with the content of the image or file.
         path: String,
         /// The media type of the image or file.
         media_type: String,
@@ -165,7 +165,8 @@ pub enum ModelError {
         "the recording of the RecordedModel has no answer to the request: {difference}; record the request again"
     )]
     NotRecorded {
-        /// The differences between the request and the most similar recorded request.
+        /// The differences from the most similar recorded model request, or the statement that all answers to this request were
+        /// replayed.
         difference: String,
     },
     /// The file with recorded model answers cannot be read or written.

@@ -37,7 +37,8 @@ pub enum ChatEvent {
     ToolCall(ToolCallDelta),
     /// The next piece of the model's reasoning before its answer.
     Reasoning(Reasoning),
-    /// Opaque state of the model's provider, such as the signature of a thought. One event contains the complete state.
+    /// Opaque state that the model's provider expects back in later requests, such as the signature of a thought. One event
+    /// contains the complete state.
     ///
     /// A value that nests deeper than [`Opaque::MAX_DEPTH`] makes the answer unreadable.
     Opaque(Opaque),
@@ -174,7 +175,7 @@ impl Collector {
         })
     }
 
-    /// Adds text to the collected answer: to its last part if that part is text, otherwise as a new part.
+    /// Adds a piece of text to the collected model answer: to its last part if that part is text, otherwise as a new part.
     fn text(&mut self, text: String) -> Result<(), ModelError> {
         match self.pieces.last_mut() {
             Some(Piece::Part(Part::Text(so_far))) => {

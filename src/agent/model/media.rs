@@ -99,7 +99,7 @@ impl ChatRequest {
         })
     }
 
-    /// Returns the loaded bytes of an image or a file of a model request in base64.
+    /// Returns the base64 content of an image or a file of a model request, which `load_media` has read from the store.
     pub(in crate::agent) fn bytes_of(&self, media: &Media) -> Result<&Arc<str>, ModelError> {
         let LoadedMedia(loaded) = &self.loaded;
         let key = (media.breadcrumb, media.path.clone());
@@ -230,7 +230,7 @@ impl Media {
         }
     }
 
-    /// Returns a description of an image or a file for an agent's program, which does not receive the bytes.
+    /// Returns a description of an image or a file for an agent's external program, which does not receive the bytes.
     #[cfg(feature = "cli")]
     pub(in crate::agent) fn described(&self) -> String {
         let name = self.name.as_deref().unwrap_or("without a name");

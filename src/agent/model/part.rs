@@ -43,7 +43,7 @@ pub enum Part {
     ///
     /// [`ChatMessage::text`](super::ChatMessage::text) excludes it.
     Reasoning(Reasoning),
-    /// State of the provider, such as the signature of a thought.
+    /// Opaque state that the model's provider expects back in later requests, such as the signature of a thought.
     Opaque(Opaque),
 }
 
@@ -104,7 +104,7 @@ pub struct Reasoning {
     pub origin: PartOrigin,
 }
 
-/// State of a model provider, such as the signature of a thought.
+/// Opaque state that a model provider expects back in later requests, such as the signature of a thought.
 ///
 /// Later requests to the [`origin`](Self::origin) contain the state, unchanged. No other provider receives it.
 ///
@@ -115,7 +115,7 @@ pub struct Reasoning {
 pub struct Opaque {
     /// The name of the field that contains the state in the provider's protocol, such as `reasoning_details`.
     pub field: String,
-    /// The state of the model provider, as JSON.
+    /// The opaque state of the model provider, as JSON.
     pub value: Json,
     /// The ID of the tool call with this provider state, or `None` if the state belongs to the whole message.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -57,7 +57,7 @@ pub struct ChatRequest {
     /// The stop sequences: the model stops before it writes one of these strings. Defaults to none. Most providers accept at most four.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// The loaded bytes of the images and files in the messages.
+    /// The base64 content of the images and files in this request's messages, which `load_media` has read from the store.
     #[serde(skip)]
     pub(in crate::agent) loaded: LoadedMedia,
 }
@@ -161,7 +161,8 @@ impl ChatRequest {
     }
 }
 
-/// Map from breadcrumb ID and path to the base64 content of each image and file of a model request. The content is never saved.
+/// Base64 contents of the images and files of a model request, by breadcrumb ID and JSONPath in the breadcrumb's context. The
+/// content is never saved.
 #[derive(Clone, Default, PartialEq)]
 pub(in crate::agent) struct LoadedMedia(pub(super) BTreeMap<(BreadcrumbId, String), Arc<str>>);
 

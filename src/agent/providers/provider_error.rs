@@ -40,7 +40,7 @@ pub enum ProviderError {
         "the API key of the model provider contains characters that are not allowed in an HTTP header; check it for spaces"
     )]
     BadKey,
-    /// An embedder has no model name.
+    /// The configuration of an embedder names no model.
     ///
     /// Only `OpenAiCompatibleBuilder::embedder` returns it.
     #[error(

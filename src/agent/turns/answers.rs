@@ -141,8 +141,8 @@ impl Run<'_> {
         }
     }
 
-    /// Creates the record of a tool call that a person approved, possibly with changed arguments. Changed arguments get a new
-    /// digest, unless the definitions changed since the question: then the run asks again.
+    /// Returns the tool call that a person approved, with the requested arguments or with the arguments that the person changed.
+    /// Changed arguments get a new digest, unless the definitions changed since the question: then the run asks again.
     fn approval_of(
         &self,
         call: CallId,
@@ -216,8 +216,8 @@ impl Run<'_> {
         is_answer
     }
 
-    /// Closes the provider session and creates the error value that suspends the run until an answer arrives. The value contains
-    /// the request breadcrumbs to write.
+    /// Closes the provider session and creates the error value that suspends the agent run until one of its requests is answered
+    /// or times out. The value contains the request breadcrumbs to write.
     pub(super) async fn suspend(&mut self) -> Result<BoxError, BoxError> {
         self.update_working_time();
         self.close_session().await;

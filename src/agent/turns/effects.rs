@@ -1,4 +1,5 @@
-//! Execution of the effects that a run's state machine requests: tool calls, results for the provider, and the end of the run.
+//! Execution of the effects that a run's state machine requests: tool calls, tool results for the model provider, and the end of
+//! the run.
 
 use super::{Run, WorkResult, approved};
 use crate::error::BoxError;
@@ -131,8 +132,8 @@ impl Run<'_> {
         Ok(effects)
     }
 
-    /// Sends `results` to the session of the model provider. If the model requested the tools in the text of its answer, the model
-    /// receives the results as a message.
+    /// Sends the tool results in `results` to the run's session with its model provider. If the model requested the tools in the
+    /// text of its answer, the model receives the results as a message.
     async fn send_results(&mut self, mut results: Vec<ToolResult>) -> Result<(), BoxError> {
         approved::add_change_notes(&self.progress.approved, &mut results);
         let message = self.progress.results_of_requests(&mut results);

@@ -57,7 +57,7 @@ pub(super) struct Run<'r> {
     agent: &'r AgentExecutor,
     context: &'r ExecutionContext,
     progress: Progress,
-    /// The session of the model provider, or `None` until it is needed.
+    /// The run's session with its model provider, or `None` while none is open.
     session: Option<Box<dyn ProviderSession>>,
     running: FuturesUnordered<Work<'r>>,
     /// Guardrail checks and tool calls that start when fewer than the maximum number of concurrent calls are running.
@@ -195,8 +195,9 @@ impl<'r> Run<'r> {
         self.save().await
     }
 
-    /// Returns `true` if the run waits for an event of the model provider. A session is not opened while the run waits for answers, because
-    /// the run would close it again, nor before all calls have results.
+    /// Returns `true` if the agent run's next event can come from the model provider, for which the run opens a session if none
+    /// is open. A session is not opened while the run waits for answers, because the run would close it again, nor before all
+    /// calls have results.
     fn awaits_model(&self) -> bool {
         let has_session = self.session.is_some();
         let is_settled = self.progress.waits.is_empty() && self.running.is_empty();
@@ -292,7 +293,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Returns the session of the model provider, and starts or resumes it if necessary.
+    /// Returns the run's session with its model provider, and starts or resumes it if necessary.
     async fn open_session(&mut self) -> Result<&mut Box<dyn ProviderSession>, BoxError> {
         if self.session.is_none() {
             let (agent, context) = (self.agent, self.context);
@@ -318,7 +319,7 @@ impl<'r> Run<'r> {
         self.session.as_mut().ok_or_else(closed)
     }
 
-    /// Saves and cancels the session of the model provider, if one is open.
+    /// Saves and cancels the run's session with its model provider, if one is open.
     async fn close_session(&mut self) {
         if let Some(mut session) = self.session.take() {
             if let Ok(saved) = session.save() {

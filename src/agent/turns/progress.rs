@@ -1,4 +1,4 @@
-//! The progress of an agent run and its next step. The module does no I/O and reads no clock.
+//! The saved progress of an agent run, and the decision about the run's next action. The module does no I/O and reads no clock.
 
 use super::approved::Approved;
 use super::spent::Spent;
@@ -28,7 +28,7 @@ pub(super) struct Progress {
     pub(super) spent: Spent,
     /// The number of final answers that the model had to correct in this run.
     repairs: u32,
-    /// The requests of the run that wait for answers.
+    /// The unanswered requests of the agent run to tools, agents, people and models.
     pub(super) waits: Vec<Wait>,
     /// The update time of the newest breadcrumb that the run checked and in which it found no answer to its requests. Breadcrumbs
     /// up to this time do not wake the run again.
@@ -418,8 +418,8 @@ impl Progress {
         Ok(Value::Object(response))
     }
 
-    /// Calls `work` with the progress without the requests that are not yet written as breadcrumbs, for example to serialize the
-    /// progress for the store. The progress contains these requests again afterwards.
+    /// Calls `work` with the progress, which lacks during the call the requests that are not yet written as breadcrumbs. For
+    /// example, `work` serializes the progress for the store. The progress contains these requests again afterwards.
     pub(super) fn without_unwritten_requests<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
         let is_written = |wait: &Wait| wait.unwritten.is_none();
         let all = std::mem::take(&mut self.waits);

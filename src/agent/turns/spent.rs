@@ -23,7 +23,7 @@ impl Spent {
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
     }
 
-    /// Counts a start of the agent's program against the run's maximum number of turns.
+    /// Counts a start of the agent's external program towards the definition's `max_turns`.
     pub(super) fn start(&mut self) {
         self.turns = self.turns.saturating_add(1);
     }
@@ -36,8 +36,8 @@ impl Spent {
         self.milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// Returns an error if the agent run has reached its maximum number of turns, or used up a budget for tokens, tool calls or
-    /// time.
+    /// Returns an error if the agent run has reached its maximum number of model requests or program starts, or used up a
+    /// budget for tokens, tool calls or time.
     ///
     /// # Errors
     /// [`AgentRunError::TurnsUsedUp`] and [`AgentRunError::BudgetUsedUp`].
@@ -49,8 +49,7 @@ impl Spent {
         self.check_budgets(definition)
     }
 
-    /// Returns an error if the agent run has used up a budget for tokens, tool calls or time, without a check of its number of
-    /// turns.
+    /// Returns an error if the agent run has used up a budget for tokens, tool calls or time, without a check of `max_turns`.
     ///
     /// # Errors
     /// [`AgentRunError::BudgetUsedUp`].

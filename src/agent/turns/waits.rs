@@ -13,24 +13,24 @@ use std::time::Duration;
 /// A request of an agent run that waits for its answer.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Wait {
-    /// The request ID, which the answer repeats.
+    /// The ID of the agent run's request, which the answer repeats.
     pub(super) request_id: String,
-    /// The time until which an answer to the request counts. Set when the request is written.
+    /// The time until which the run accepts an answer to its request. Set when the request is written.
     pub(super) until: Timestamp,
-    /// The time at which the request was written, or `None` if it is not written yet.
+    /// The time at which the run's request was written as a breadcrumb, or `None` if it is not written yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked_at: Option<Timestamp>,
     pub(super) awaited: Awaited,
-    /// The request that is still to be written as a breadcrumb, or `None` once it is written.
+    /// The run's request that is still to be written as a breadcrumb, or `None` once it is written.
     #[serde(skip)]
     pub(super) unwritten: Option<Unwritten>,
 }
 
-/// A request of an agent run that is written when the run is suspended. Its timeout starts then.
+/// A request of an agent run that becomes a breadcrumb when the run is suspended. Its timeout starts then.
 pub(super) struct Unwritten {
-    /// The timeout of the request.
+    /// The duration for which the agent run waits for an answer to its request.
     pub(super) lasts: Duration,
-    /// The function that creates the request breadcrumb. It receives the end of the timeout.
+    /// The function that creates the breadcrumb of the agent run's request. It receives the end of the timeout.
     pub(super) request: Box<dyn FnOnce(Timestamp) -> NewBreadcrumb + Send + Sync>,
 }
 
@@ -128,7 +128,7 @@ impl Wait {
         !matches!(self.awaited, Awaited::Model { .. })
     }
 
-    /// Returns the request breadcrumb to write at the time `now`, or `None` if it is already written.
+    /// Returns the breadcrumb of the run's request, to be written at the time `now`, or `None` if it is already written.
     pub(super) fn write(&mut self, now: Timestamp) -> Option<NewBreadcrumb> {
         let Unwritten { lasts, request } = self.unwritten.take()?;
         (self.asked_at, self.until) = (Some(now), now + lasts);

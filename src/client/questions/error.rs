@@ -48,9 +48,10 @@ pub enum AnswerError {
     NotOpen {
         /// ID of the question that is not open.
         id: String,
-        /// The author of the accepted answer, as the store recorded the name. `None` without an accepted answer or a recorded name.
+        /// Name of the author of the answer that the question's run accepted, as the store recorded the name. `None` without an
+        /// accepted answer or a recorded name.
         by: Option<String>,
-        /// The creation time of the accepted answer, or `None` without an accepted answer.
+        /// The creation time of the answer that the question's run accepted, or `None` without such an answer.
         at: Option<Timestamp>,
         /// The state of the run that asked the question, if the run has ended.
         run: Option<RunState>,
@@ -65,7 +66,8 @@ pub enum AnswerError {
     NotAllowed {
         /// ID of the question that the person may not answer.
         id: String,
-        /// The name of the person who may not answer. If the store recorded the answer under another name, this name.
+        /// The name of the person who may not answer the question. If the store recorded the answer under another name, this
+        /// name.
         person: String,
         /// The approvers of the question: people, and roles as `role:<name>`. If several rules apply, the approvers of the first rule that
         /// does not permit the person.

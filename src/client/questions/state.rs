@@ -29,17 +29,18 @@ pub enum QuestionState {
     /// A further answer fails with [`AnswerError::NotOpen`](super::AnswerError::NotOpen), unless it
     /// is the same answer of the same person.
     Answered {
-        /// The author of the accepted answer, as the store recorded the name.
+        /// Name of the author of the answer that the question's run accepted, as the store recorded the name.
         by: Option<String>,
-        /// The creation time of the accepted answer.
+        /// The creation time of the answer that the question's run accepted.
         at: Timestamp,
         /// If `true`, the person approved the tool call; if `false`, the person refused the tool call. `None` for a question that
         /// is not an approval.
         approved: Option<bool>,
     },
-    /// The question's deadline has passed without an accepted answer. The run continues without an answer, or has continued.
+    /// The question's deadline has passed, and the run that asked the question has accepted no answer. The run continues without
+    /// an answer, or has continued.
     Expired {
-        /// The deadline of the question.
+        /// The deadline for a person's answer to the question.
         at: Timestamp,
     },
     /// The question is closed: its run stopped waiting for an answer, for a reason other than the question's deadline.

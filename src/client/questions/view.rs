@@ -26,7 +26,8 @@ use std::fmt;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Principal {
-    /// The name of the person. The answer breadcrumb has this name as its creator.
+    /// The name of the person, which the list of a question's approvers can contain. The answer breadcrumb has this name as its
+    /// creator.
     pub name: String,
     /// The names of the roles that the person has.
     pub roles: Vec<String>,
@@ -72,7 +73,8 @@ impl From<&str> for Principal {
     }
 }
 
-/// The kind of a question to a person. Each kind of question is answered with different methods.
+/// The kind of a question to a person: the approval of a tool call, or any other question. Each kind of question is answered with
+/// different methods.
 ///
 /// A method for the other kind fails with
 /// [`AnswerError::WrongKind`](super::AnswerError::WrongKind).
@@ -118,9 +120,10 @@ pub struct QuestionView {
     /// Pass it to the methods of [`Questions`](super::Questions). It is neither a secret nor a
     /// permission.
     pub id: String,
-    /// The kind of the question. The kind decides which methods answer the question.
+    /// The kind of the question to the person: the approval of a tool call, or any other question. The kind decides which methods
+    /// answer the question.
     pub kind: QuestionKind,
-    /// The text of the question to the person.
+    /// The text of the question that a run asks a person.
     pub question: String,
     /// The name of the tool whose call needs the approval. `None` for a question that is not an approval.
     pub tool: Option<String>,
@@ -156,7 +159,8 @@ pub struct QuestionView {
     ///
     /// Its schema is `human.request.v1`.
     pub breadcrumb: BreadcrumbId,
-    /// The conditions that an accepted answer must meet, such as the permitted people, the schema and the deadline.
+    /// The conditions that a person's answer must meet for the run to accept it, such as the permitted people, the schema and the
+    /// deadline.
     #[serde(skip)]
     pub(super) terms: QuestionTerms,
     /// The run that asks the question.

@@ -22,7 +22,7 @@ pub(super) struct Cursor {
 /// The result of a comparison of a cursor with a segment of the turn's events: which events of the segment follow the cursor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum NextEvents {
-    /// The events of the segment that start at this index follow the cursor.
+    /// The events that follow the cursor start at this index in the segment's list of events.
     Events(usize),
     /// All events of the segment follow the cursor. They repeat the events of an earlier lease, which ended without a result.
     Restart,

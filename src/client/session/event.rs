@@ -92,7 +92,7 @@ pub enum TurnEvent {
         /// If `true`, the result of the tool call is an error.
         is_error: bool,
     },
-    /// Some events of the turn were omitted, because the store was too slow. [`End`](Self::End) has the whole answer.
+    /// Some events of the chat turn were omitted, because the store was too slow. [`End`](Self::End) has the whole answer.
     ///
     /// No action is needed if the client shows the text of the end.
     Missed,
@@ -101,7 +101,7 @@ pub enum TurnEvent {
     /// Answer it with [`Questions`](crate::client::Questions). The turn then continues with further
     /// events.
     Question(Box<QuestionView>),
-    /// The turn has ended. No event follows.
+    /// The chat turn has ended. No event follows.
     End(TurnEnd),
 }
 
@@ -134,7 +134,7 @@ impl TurnEvent {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum TurnEnd {
-    /// The executor answered the message of the turn.
+    /// The executor answered the chat message of this turn.
     Completed {
         /// The text of the executor's answer, which replaces all text that was streamed. A structured output is JSON. Empty if the executor
         /// wrote no response.
@@ -145,28 +145,28 @@ pub enum TurnEnd {
     /// [`Client::redo`](crate::client::Client::redo) repeats a failed run. An answer with the status
     /// `error` also counts as a failed turn, but its run is done and cannot be redone.
     Failed {
-        /// The code of the last error of the turn's run.
+        /// The code of the last error of the chat turn's run.
         code: String,
-        /// The last error of the turn's run and its sources, without credentials.
+        /// The last error of the chat turn's run and its sources, without credentials.
         cause: Option<String>,
     },
-    /// The turn was cancelled.
+    /// The chat turn was cancelled.
     ///
     /// [`Turn::cancel`](super::Turn::cancel) or [`Client::cancel`](crate::client::Client::cancel)
     /// ended its run.
     Cancelled,
-    /// The turn ended without an answer. The message was changed or deleted before the answer, the executor does not accept the message,
-    /// or the ledger no longer has the turn's run.
+    /// The chat turn ended without an answer. The message was changed or deleted before the answer, the executor does not accept
+    /// the message, or the ledger no longer has the turn's run.
     Unanswered {
-        /// The state of the turn's run, either `skipped` or `superseded`.
+        /// The state of the chat turn's run, either `skipped` or `superseded`.
         state: RunState,
-        /// The reason why the turn has no answer, such as `unmatched`, `gone` or `run_missing`.
+        /// The reason why the chat turn has no answer, such as `unmatched`, `gone` or `run_missing`.
         reason: Option<String>,
     },
 }
 
 impl TurnEnd {
-    /// Returns the text of the executor's answer, or `None` if the turn ended in any other way than
+    /// Returns the text of the executor's answer, or `None` if the chat turn ended in any other way than
     /// [`Completed`](Self::Completed).
     #[must_use]
     pub fn text(&self) -> Option<&str> {

@@ -121,13 +121,13 @@ impl Session {
         &self.id
     }
 
-    /// Returns the ID of the executor that answers the messages of the session.
+    /// Returns the ID of the executor that answers the messages of the chat session.
     #[must_use]
     pub fn executor(&self) -> &str {
         &self.executor
     }
 
-    /// Creates a message to the executor of the session. Await the result to send it.
+    /// Creates a chat message to the executor of the session. Await the result to send it.
     ///
     /// The await searches for the record of the session and writes the message. The first message
     /// also writes the record for [`Client::sessions`]. The await does not wait for the answer.
@@ -250,7 +250,7 @@ impl Session {
         Ok(oldest.map(|oldest| oldest.id))
     }
 
-    /// Returns a selector of the breadcrumbs that record the session.
+    /// Returns a selector of the breadcrumbs that represent this chat session in the store, normally one.
     fn record_selector(&self) -> Selector {
         Selector::schema(CHAT_SESSION).all_tags([self.record_tag()])
     }
@@ -259,7 +259,7 @@ impl Session {
         format!("ux:session:{}", hash(&[&self.executor, &self.id]))
     }
 
-    /// Returns a selector of the messages of the session.
+    /// Returns a selector of the chat messages of the session.
     fn message_selector(&self) -> Selector {
         Selector::schema(CHAT_MESSAGE).all_tags([self.tag(), turn_tag(&self.executor)])
     }
@@ -268,12 +268,12 @@ impl Session {
         format!("{SESSION_TAG}{}", self.id)
     }
 
-    /// Returns the run that answers a message of the session.
+    /// Returns the run that answers a chat message of the session.
     fn run_of(&self, message: &Breadcrumb) -> RunRef {
         RunRef::new(Arc::clone(&self.executor), message.id, message.version)
     }
 
-    /// Returns `true` if a breadcrumb is a message of the session.
+    /// Returns `true` if a breadcrumb is a chat message of the session.
     fn is_message(&self, found: &Breadcrumb) -> bool {
         let of_executor = turn_tag(&self.executor);
         let mut tags = found.tags.iter();
@@ -324,9 +324,9 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
-    /// Sets the message's idempotency key, which must not be empty. A second message to the session with the same key, text and author
-    /// returns the turn of the first message. A key is retained for at least 7 days, and no longer than the session. Defaults to no key:
-    /// each message is a new one.
+    /// Sets the chat message's idempotency key, which must not be empty. A second message to the session with the same key, text
+    /// and author returns the turn of the first message. A key is retained for at least 7 days, and no longer than the session.
+    /// Defaults to no key: each message is a new one.
     ///
     /// Use the ID that the browser or the chat service gave the message, so that a repeated send is
     /// not a second message.
@@ -335,7 +335,7 @@ impl NewMessage {
         self
     }
 
-    /// Sets the name of the message's author. The message's breadcrumb has this name in `created_by`.
+    /// Sets the name of the chat message's author. The message's breadcrumb has this name in `created_by`.
     ///
     /// The field `from` of [`PastTurn`] has it. The service authenticates the author. Defaults to
     /// no name.

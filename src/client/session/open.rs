@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// Number of messages in one page of the search for open turns of a session.
 const PAGE: usize = 100;
 
-/// Maximum number of later messages, the newest first, that are read to find out whether the turn of a message after a given one
-/// has ended. A turn without a run in the ledger counts as ended if a later turn has ended.
+/// Maximum number of later chat messages that are read, the newest first, to find out whether a later turn of the session has
+/// ended. A turn without a run in the ledger counts as ended if a later turn has ended.
 const LATER_MESSAGES: usize = 20;
 
 /// Maximum number of messages that one call of [`Session::open_turns`] checks: the newest.
@@ -21,8 +21,8 @@ const MAX_MESSAGES: usize = 1_000;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
     Open,
-    /// The turn has ended after a worker had received the message of the turn. Workers receive the messages of a session in
-    /// order, so they have enqueued the runs of all earlier messages.
+    /// The chat turn has ended after a worker had received its message. Workers receive the messages of a session in order, so
+    /// they have enqueued the runs of all earlier messages.
     Ended,
     /// The turn was cancelled before a worker started the run. The cancellation is no evidence about earlier messages, because a client
     /// can cancel a turn that no worker has received.
@@ -130,8 +130,8 @@ impl Session {
         Turn::new(self.client.clone(), request, Cursor::default())
     }
 
-    /// Appends to the list `open` the run of each message in `messages` whose turn has not ended. The messages must be in order,
-    /// the newest first. Returns `true` if one of the turns has ended.
+    /// Appends to `open` the run of each chat message in `messages` whose turn has not ended. The messages must be in order, the
+    /// newest first. Returns `true` if one of the turns has ended.
     async fn add_open(
         &self,
         messages: &[Arc<Breadcrumb>],
@@ -176,14 +176,14 @@ impl Session {
         self.add_open(&later, &mut Vec::new()).await
     }
 
-    /// Returns the stage of a turn of the session, or `None` if the ledger does not have its run.
+    /// Returns the stage of a chat turn, or `None` if the ledger does not have the turn's run.
     async fn stage(&self, run: &RunRef) -> Result<Option<Stage>, ClientError> {
         let found = self.client.run(run).await?;
         Ok(found.as_ref().map(Stage::of))
     }
 
-    /// Returns the runs of the session's executor that answered one of these messages with a breadcrumb, such as a response or a dead
-    /// letter. Finds the newest breadcrumbs only.
+    /// Returns the runs of the session's executor that answered one of these chat messages with a breadcrumb, such as a response
+    /// or a dead letter. Finds the newest breadcrumbs only.
     async fn writers(&self, messages: &[String]) -> Result<Vec<RunRef>, ClientError> {
         if messages.is_empty() {
             return Ok(Vec::new());

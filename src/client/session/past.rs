@@ -41,23 +41,23 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PastTurn {
-    /// The ID of the turn's request, for [`Client::attach`].
+    /// The request ID of the chat turn, for [`Client::attach`].
     ///
     /// It equals [`RequestHandle::id`] of [`Turn::request`](super::Turn::request), so it connects a
     /// past turn with an open one.
     pub request: String,
-    /// The text of the message that the turn answers.
+    /// The text of the chat message that the turn answers.
     pub message: String,
     /// Name of the message's author, as stated by the sender of the message, or `None` without a stated name.
     pub from: Option<String>,
-    /// The time at which the message was sent.
+    /// The time at which the chat message was sent.
     ///
     /// It comes from the store's clock.
     pub at: Timestamp,
-    /// The state of the turn's run. `None` if no worker has enqueued it, or if the store retains it no more.
+    /// The state of the chat turn's run. `None` if no worker has enqueued it, or if the store retains it no more.
     pub state: Option<RunState>,
-    /// The outcome of the turn (the answer, or the reason why there is none), or `None` if the turn has not ended or the store
-    /// has deleted the turn's run.
+    /// The outcome of the chat turn (the answer, or the reason why there is none), or `None` if the turn has not ended or the
+    /// store has deleted the turn's run.
     pub end: Option<TurnEnd>,
 }
 
@@ -392,8 +392,8 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Returns `true` if no request other than the one with the ID `id` matches the selector `requests`. Every answer with the
-    /// same tag or request ID is then an answer to this request.
+    /// Returns `true` if the selector `requests` matches no breadcrumb but the request breadcrumb with the ID `id`. Every answer
+    /// with the same tag or request ID is then an answer to this request.
     async fn is_only_request(
         &self,
         id: BreadcrumbId,

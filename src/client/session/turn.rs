@@ -61,8 +61,8 @@ pub struct Turn {
     request: RequestHandle,
     cursor: Cursor,
     events: VecDeque<Envelope>,
-    /// Listener for store events about the turn's run. Such an event ends the pause before the next read. Set by the first call of
-    /// `next`.
+    /// Listener for store events about the chat turn's run. Such an event ends the pause before the next read. Set by the first
+    /// call of `next`.
     listener: Option<Listener>,
     /// ID of the question to a person that the client received last as an event of the turn.
     question: Option<String>,
@@ -108,15 +108,15 @@ impl Turn {
         }
     }
 
-    /// Returns the handle of the turn's request: another process can continue the turn by the request's ID, and a wait for the
-    /// reply needs no turn events.
+    /// Returns the handle of the turn's request, to continue the turn by request ID in another process, or to wait for the reply
+    /// without turn events.
     #[must_use]
     pub fn request(&self) -> &RequestHandle {
         &self.request
     }
 
-    /// Waits for the next event of the turn. Returns `None` after [`TurnEvent::End`]. Cancel safe: no event is lost if the future is
-    /// dropped.
+    /// Waits for the next event of the chat turn. Returns `None` after [`TurnEvent::End`]. Cancel safe: no event is lost if the
+    /// future is dropped.
     ///
     /// The ledger deletes old runs. A turn without a run ends as [`TurnEnd::Unanswered`] with the reason `run_missing`, a minute after
     /// this handle has found that the turn of a later message has ended. Until then the call waits for a worker that enqueues the run.
@@ -159,7 +159,7 @@ impl Turn {
         }
     }
 
-    /// Waits until the turn has ended, and returns the breadcrumbs of the executor's answer. The events are still available.
+    /// Waits until the chat turn has ended, and returns the breadcrumbs of the executor's answer. The events are still available.
     ///
     /// Use this when the text is not streamed. The response is a breadcrumb, such as
     /// `agent.response.v1`, and not a [`TurnEnd`].
@@ -196,7 +196,7 @@ impl Turn {
         self.request.wait(timeout).await
     }
 
-    /// Returns the events of the turn as a [`Stream`].
+    /// Returns the events of the chat turn as a [`Stream`].
     ///
     /// The stream ends after [`TurnEvent::End`]. An error does not end it. Use it with a web
     /// framework that sends a stream to the browser.
@@ -231,8 +231,8 @@ impl Turn {
         })
     }
 
-    /// Cancels the turn, with all runs that its breadcrumbs triggered, and returns the number of runs that were ended. A turn that has
-    /// ended stays as it is. A turn that no worker has received is not executed later.
+    /// Cancels the chat turn, with all runs that its breadcrumbs triggered, and returns the number of runs that were ended. A
+    /// turn that has ended stays as it is. A turn that no worker has received is not executed later.
     ///
     /// A worker that executes the turn stops with its next heartbeat, usually within 10 s. The next
     /// message of the session is then answered.
@@ -332,7 +332,7 @@ impl Turn {
         }
     }
 
-    /// Returns the chat session of the message, or `None` if the message does not name one.
+    /// Returns the chat session that the tag of a chat message names, or `None` if the message has no such tag.
     fn session(&self, message: &Breadcrumb) -> Result<Option<Session>, ClientError> {
         let id = message.tag(SESSION_TAG);
         let executor = &self.request.run().executor;

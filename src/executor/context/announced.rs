@@ -7,7 +7,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, select_all};
 use std::time::Duration;
 
-/// Maximum number of selectors whose breadcrumbs are announced to one run.
+/// Maximum number of selectors in one call of `announced`, because each selector opens a wait for a breadcrumb.
 const MAX_ANNOUNCED: usize = 64;
 
 impl ExecutionContext {

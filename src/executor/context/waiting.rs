@@ -1,4 +1,4 @@
-//! In-memory waits for a breadcrumb that is announced while a run executes.
+//! In-memory waits of an executing run for the event of a breadcrumb that matches a selector.
 
 use super::ExecutionContext;
 use crate::executor::ContextError;

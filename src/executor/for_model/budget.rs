@@ -28,7 +28,8 @@ pub struct ContextBudget {
 }
 
 impl ContextBudget {
-    /// Sets the maximum number of tokens of the text that is rendered for the model. Defaults to 100,000.
+    /// Sets the maximum number of tokens of the text with the trigger and context breadcrumbs that the model receives. Defaults
+    /// to 100,000.
     ///
     /// Choose a limit below the context window of the model.
     ///
@@ -51,7 +52,8 @@ impl ContextBudget {
         self
     }
 
-    /// Sets the maximum size of the text that is rendered for the model, in bytes. Defaults to no limit.
+    /// Sets the maximum size in bytes of the text with the trigger and context breadcrumbs that the model receives. Defaults to
+    /// no limit.
     ///
     /// The token limit applies as well.
     #[must_use]
@@ -69,7 +71,7 @@ impl ContextBudget {
         self
     }
 
-    /// Sets the counter that determines the number of tokens in the text that is rendered for the model. Defaults to
+    /// Sets the counter of the tokens in the text with the trigger and context breadcrumbs that the model receives. Defaults to
     /// [`EstimatedTokens`].
     ///
     /// See [`TokenCounter`] for a closure as a counter.
@@ -143,13 +145,14 @@ pub enum BudgetError {
         size: usize,
         /// The exceeded limit of the context budget, in tokens or bytes.
         limit: usize,
-        /// The unit of `size` and `limit`: `tokens` or `bytes`.
+        /// The unit of the context size `size` and of the budget's limit `limit`: `tokens` or `bytes`.
         unit: &'static str,
     },
 }
 
 impl BudgetError {
-    /// Returns [`Retry::Never`]: a retry cannot succeed before the budget, the hints or the subscriptions are changed.
+    /// Returns [`Retry::Never`]: a retry cannot succeed before the context budget, the `llm_hints` or the subscriptions are
+    /// changed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -6,7 +6,8 @@ use super::{ModelContext, ModelItem, ModelSource};
 use std::collections::{BTreeMap, HashSet};
 
 impl ModelContext {
-    /// Omits items of the context, as few as possible, until the text of the context in the given format is within the budget.
+    /// Omits as few items of context sources as possible, so that the context's rendered text in the given format fits the
+    /// budget.
     ///
     /// Whole items are omitted: the lowest `priority` first, then the oldest (by update time, version and ID, then by position). If
     /// the budget limits the items of a source, every optional list is first reduced to its newest items. The trigger and required
@@ -52,7 +53,7 @@ impl ModelContext {
         Ok(self)
     }
 
-    /// Returns the smallest set of items to omit, so that the text of the context is within the budget.
+    /// Returns the smallest set of context items to omit, so that the rendered context is within the limits of the budget.
     fn items_to_omit(
         &self,
         budget: &ContextBudget,

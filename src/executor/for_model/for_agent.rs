@@ -52,7 +52,7 @@ impl ModelContext {
         Some(words)
     }
 
-    /// Returns `true` if the context has nothing to render except the words of the user.
+    /// Returns `true` if the rendered context would have no section for the trigger or a source, and no note on a missing source.
     pub(crate) fn is_empty(&self) -> bool {
         let mut sources = self.sources.iter();
         !self.shows_trigger()

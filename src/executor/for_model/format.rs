@@ -7,7 +7,7 @@ macro_rules! data {
     };
 }
 
-/// Text format of a context for a model.
+/// Text format in which a run's context is rendered for a model: Markdown or XML.
 ///
 /// Pass the same format to [`ModelContext::fit`](super::ModelContext::fit) and
 /// [`ModelContext::render`](super::ModelContext::render), because the budget counts its text.
@@ -30,7 +30,7 @@ pub enum Format {
 pub(super) const DATA: &str = data!();
 
 impl Format {
-    /// Returns the name of the text format in definitions: `markdown` or `xml`.
+    /// Returns the name of this text format for the field `context_format` of an agent definition: `markdown` or `xml`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! The form of a context that a model receives: shaped by hints, limited by a budget, and rendered as text.
+//! The form of a context that a model receives: shaped by `llm_hints`, limited by a budget, and rendered as text.
 
 mod answer;
 mod budget;
@@ -31,8 +31,8 @@ use super::sources::MissingSource;
 use crate::model::{BreadcrumbId, Json, Timestamp};
 use serde::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
 
-/// The part of an [`ExecutionContext`](super::ExecutionContext) that a model may see: the context of every breadcrumb is shaped by
-/// its hints.
+/// The part of an [`ExecutionContext`](super::ExecutionContext) that a model may see: `llm_hints` shape the context of every
+/// breadcrumb.
 ///
 /// Created by [`for_model`](super::ExecutionContext::for_model). [`fit`](Self::fit) reduces the context to a budget, and
 /// [`render`](Self::render) returns the text for a prompt. The serialised form is
@@ -61,7 +61,7 @@ pub struct ModelContext {
     trigger: ModelItem,
     sources: Vec<ModelSource>,
     missing: Vec<MissingSource>,
-    /// If `true`, the words of the user are no longer in the context's trigger, because the prompt contains them separately.
+    /// If `true`, the user's words were removed from the trigger, because the prompt contains them separately.
     user_text_removed: bool,
 }
 
@@ -97,7 +97,7 @@ pub struct ModelItem {
     pub schema_name: Option<String>,
     /// The time of the last change of the breadcrumb.
     pub updated_at: Timestamp,
-    /// The context of the breadcrumb, shaped by its hints.
+    /// The context of the breadcrumb, shaped by `llm_hints`.
     pub context: Json,
 }
 

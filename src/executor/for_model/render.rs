@@ -92,8 +92,8 @@ impl ModelContext {
 }
 
 impl ModelItem {
-    /// Returns the item's context, to which hints were applied, as one line of JSON, for the content of a section or for a line
-    /// of a list.
+    /// Returns the item's context, to which `llm_hints` were applied, as one line of JSON, for the content of a section or for
+    /// a line of a list.
     pub(super) fn content(&self, format: Format) -> String {
         let mut content = String::new();
         push_json(&self.context, format.is_markup(), &mut content);

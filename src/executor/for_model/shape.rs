@@ -1,5 +1,5 @@
-//! Shaping of an execution context for a model, by the hints of the breadcrumbs in the context. The result is the part of the
-//! context that a model may see.
+//! Shaping of an execution context for a model, by the `llm_hints` of the breadcrumbs in the context. The result is the part
+//! of the context that a model may see.
 
 use super::{ModelContext, ModelItem, ModelSource};
 use crate::executor::context::ExecutionContext;
@@ -12,23 +12,25 @@ use crate::store::schema_hints::{self, HintsOfSchemas};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum number of separately reported causes of withheld items in one context source, so that a writer cannot flood the report.
+/// Maximum number of separately listed causes of withheld items in one context source, so that a writer of breadcrumbs cannot
+/// flood the list.
 const MAX_CAUSES: usize = 4;
 
-/// Maximum number of evaluation steps of the hints for a whole context: four times the limit of one breadcrumb. Any writer can
-/// set hints.
+/// Maximum number of evaluation steps of the `llm_hints` for a whole context: four times the limit of one breadcrumb. Any
+/// writer can set hints.
 const STEPS: usize = 4 * MAX_STEPS;
-/// Maximum size of the hints' output for a whole context, in bytes: eight times the limit of one breadcrumb.
+/// Maximum size of the output of `llm_hints` for a whole context, in bytes: eight times the limit of one breadcrumb.
 const BYTES: usize = 8 * MAX_OUTPUT_BYTES;
 
-/// Number of evaluation steps of hints after which the evaluation pauses, so that the heartbeat in the same task can run.
+/// Number of evaluation steps of `llm_hints` after which the evaluation pauses, so that the heartbeat in the same task can run.
 const MAX_STEPS_PER_YIELD: usize = 1 << 17;
 
-/// Number of evaluation steps that each breadcrumb costs, in addition to the steps of its hints.
+/// Number of evaluation steps that each breadcrumb costs, in addition to the steps of its `llm_hints`.
 const STEPS_PER_ITEM: usize = 1 << 10;
 
 impl ExecutionContext {
-    /// Returns the part of the execution context that a model may see: the trigger and every item, each shaped by its hints.
+    /// Returns the part of the execution context that a model may see: the trigger and every item, each shaped by its
+    /// `llm_hints`.
     ///
     /// A breadcrumb's own `llm_hints` override the hints of its schema. The hints of a schema are in the newest `schema.def.v1`
     /// breadcrumb with the tag `defines:<schema>`: at its top level, else in its context. An item without hints shares its context
@@ -138,14 +140,14 @@ pub(super) struct Shaper {
     by_schema: HintsOfSchemas,
     /// Cache of parsed `llm_hints` from breadcrumbs, because breadcrumbs of the same kind mostly have equal hints.
     own: Vec<(Json, Result<Hints, HintsError>)>,
-    /// The evaluation steps and output bytes that are left for applying hints to the rest of the context.
+    /// The evaluation steps and output bytes that `llm_hints` may still use for the rest of the context.
     remaining: (usize, usize),
-    /// Number of evaluation steps of hints since the evaluation last paused for other tasks.
+    /// Number of evaluation steps of `llm_hints` since the evaluation last paused for other tasks.
     steps_since_yield: usize,
 }
 
 impl Shaper {
-    /// Creates the state for the application of hints to a single breadcrumb, with the step and output limits of one breadcrumb.
+    /// Creates the state for applying `llm_hints` to a single breadcrumb, with the step and output limits of one breadcrumb.
     pub(super) fn of_one(by_schema: HintsOfSchemas) -> Self {
         Self {
             by_schema,
@@ -155,8 +157,8 @@ impl Shaper {
         }
     }
 
-    /// Applies hints to the items of a context source, within the source's share of the remaining evaluation steps and output
-    /// bytes. `shares` is the number of sources that divide the remainder equally: this source and all later sources.
+    /// Applies `llm_hints` to the items of a context source, within the source's share of the remaining evaluation steps and
+    /// output bytes. `shares` is the number of sources that divide the remainder equally: this source and all later sources.
     async fn shape_all(&mut self, source: &Source, shares: usize) -> (ModelSource, Causes) {
         let (steps, bytes) = self.remaining;
         let share = (steps / shares.max(1), bytes / shares.max(1));

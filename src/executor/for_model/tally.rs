@@ -122,7 +122,8 @@ impl<'a> Scale<'a> {
 /// A context item that may be omitted to keep a rendered context within a budget.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<'a> {
-    /// Index of the item's context source. The field `index` is the index of the item in the source.
+    /// Index of the context source that contains the item, in the list of all sources of the context. The field `index` is the
+    /// index of the item in the source.
     pub(super) source: usize,
     pub(super) index: usize,
     pub(super) item: &'a ModelItem,

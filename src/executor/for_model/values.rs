@@ -17,7 +17,7 @@ pub(crate) fn fenced<'v>(values: impl IntoIterator<Item = (&'v str, &'v Json)>) 
     text
 }
 
-/// Returns a value as one line of JSON for fenced data.
+/// Returns a JSON value as one line of text for a fenced section of a prompt.
 pub(crate) fn line(value: &Json) -> String {
     let mut line = String::new();
     push_json(value, false, &mut line);

@@ -10,11 +10,11 @@ use std::borrow::Cow;
 /// Consecutive chat turn events that a run wrote together, stored as the JSON context of one [`CHAT_TURN`] breadcrumb.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Segment {
-    /// The ID of the message that the run answers.
+    /// The ID of the chat message that the run answers.
     pub(crate) trigger_id: BreadcrumbId,
-    /// The token of the lease, which grows with every claim of the run.
+    /// The fencing token of the lease under which the run wrote the events. It grows with every claim of the run.
     pub(crate) token: u64,
-    /// The number of the segment of events, counted from 1 in each lease.
+    /// The number of this segment among the segments that the run wrote under the same lease, counted from 1.
     pub(crate) number: u32,
     /// The number of the run's attempt that wrote the events.
     pub(crate) attempt: u32,
@@ -49,7 +49,7 @@ pub(crate) enum Record {
         call: String,
         is_error: bool,
     },
-    /// The model call of the turn is repeated within the lease, because its answer was not usable.
+    /// The run repeats its last model request under the same lease, because the model's answer was not usable.
     Repeated,
     /// Events of the chat turn were omitted, because the store was too slow or refused them.
     Missed,

@@ -1,4 +1,5 @@
-//! Compiler from a parsed Handlebars template to a program in which the names of helpers and paths are resolved.
+//! Compiler of parsed Handlebars templates into the form that the renderer executes, with resolved names of
+//! helpers and paths.
 
 use super::problem::{CompileResult, EXCERPT_BYTES, template_error, unknown};
 use super::program::{Block, Call, If, Node, Term};

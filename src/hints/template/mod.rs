@@ -17,7 +17,7 @@ use super::error::{HintsProblem, HintsReason};
 use program::Node;
 use serde_json::Value;
 
-/// Compiled Handlebars template of a rule of hints.
+/// Compiled Handlebars template of a rule of `llm_hints`.
 #[derive(Debug)]
 pub(super) struct Template(Vec<Node>);
 
@@ -27,7 +27,7 @@ impl Template {
         compile::compile(text).map(Self)
     }
 
-    /// Renders the template of a hint rule with a breadcrumb's context. The depth of the context must be limited.
+    /// Renders a template of `llm_hints` with a breadcrumb's context. The depth of the context must be limited.
     pub(super) fn apply(&self, context: &Value, budget: &mut Budget) -> Result<Value, HintsReason> {
         let mut out = Text::new(budget);
         render::render(&self.0, context, &mut out)?;

@@ -62,7 +62,7 @@ pub(super) enum PathStart {
     Last(usize),
 }
 
-/// Helper function of hint templates.
+/// Helper function of the templates in `llm_hints`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Call {
     Lookup,

@@ -1,4 +1,4 @@
-//! Renderer of the compiled templates of hints. Each piece, iteration and value takes a step of the budget.
+//! Renderer of the compiled templates of `llm_hints`. Each piece, iteration and value takes a step of the budget.
 
 use super::program::{Block, Call, If, Node, PathStart, Term};
 use super::value::TemplateValue;

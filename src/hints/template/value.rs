@@ -5,7 +5,7 @@ use crate::hints::error::HintsReason;
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
-/// Number of string bytes whose comparison or counting costs one computation step of the hint budget.
+/// Number of string bytes whose comparison or counting costs one computation step of the `llm_hints` budget.
 const BYTES_PER_STEP: usize = 256;
 
 /// Value of an expression while a template is rendered.
@@ -122,7 +122,7 @@ impl<'v> TemplateValue<'v> {
         })
     }
 
-    /// Returns the order of two template values, or `None` unless both are numbers, both are strings or both are booleans.
+    /// Compares two template values, and returns `None` unless both are numbers, both are strings or both are booleans.
     pub(super) fn order(
         self,
         right: Self,

@@ -34,15 +34,15 @@ pub enum ConditionError {
     UnknownOp {
         /// The unknown operator as the condition writes it.
         op: String,
-        /// The known operator with the closest name, or `None` if no name is close.
+        /// The known condition operator with the name closest to the unknown operator, or `None` if no name is close.
         nearest: Option<&'static str>,
     },
-    /// The condition's value is missing. All operators except `exists` need one.
+    /// The condition has no value to compare with, but its operator needs one. Only the operator `exists` needs none.
     ///
     /// Add the field `value`, or pass `Some(value)` to [`Condition::new`](super::Condition::new).
     #[error("op {:?} needs a value; add \"value\"", op.as_str())]
     NoValue {
-        /// The operator that needs a value.
+        /// The operator of the condition, which needs a value to compare with.
         op: Op,
     },
     /// The value of an `exists` condition is not a boolean. `exists` takes `true`, `false` or no value.
@@ -50,7 +50,7 @@ pub enum ConditionError {
     /// To compare with a value, use the operator `eq`.
     #[error("op \"exists\" takes true or false, not {found}")]
     NotABoolean {
-        /// The value in the condition, shortened.
+        /// The value of the `exists` condition that is not a boolean, shortened.
         found: String,
     },
     /// The condition's value nests deeper than 64 levels.

@@ -44,7 +44,8 @@ impl Condition {
 }
 
 impl CompiledCondition {
-    /// Returns `true` if the condition may hold for a node at a path with wildcards. The recursion is at most 32 steps deep.
+    /// Returns `true` if the condition may hold for a node that a JSONPath with wildcards selects in `value`. The recursion is at
+    /// most 32 steps deep.
     fn may_hold_at(&self, steps: &[PatternStep], value: &Value) -> bool {
         let Some((step, rest)) = steps.split_first() else {
             return self.node_may_hold(value);

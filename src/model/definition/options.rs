@@ -29,19 +29,21 @@ pub struct DefinitionOptions {
     pub max_limit: usize,
     /// The maximum number of subscriptions of one executor. Defaults to 256.
     pub max_subscriptions: usize,
-    /// The maximum number of conditions in one definition. Defaults to 1,000.
+    /// The maximum number of conditions in the subscriptions of one executor, or in the approval rules of one agent. Defaults to
+    /// 1,000.
     pub max_conditions: usize,
-    /// The maximum number of regular expressions (`matches`) in one definition. Defaults to 100.
+    /// The maximum number of regular expressions (`matches`) in the subscriptions of one executor, or in the approval rules of
+    /// one agent. Defaults to 100.
     pub max_regexes: usize,
     /// The policy for the default role of a subscription that omits `role`. With `None`, the default, a missing role is an error.
     pub roles: Option<RolePolicy>,
     /// The policy for the default key of a context subscription that omits `key`. With `None`, the default, the schema name is the key.
     pub keys: Option<KeyPolicy>,
-    /// If `true`, an unknown field of a definition is an error. If `false`, it is a warning, and the field has no effect. Defaults to
-    /// `false`.
+    /// If `true`, an unknown field of an agent, tool, workflow or subscription definition is an error. If `false`, it is a
+    /// warning, and the field has no effect. Defaults to `false`.
     pub strict: bool,
-    /// If `true`, definitions are read by the rules of an RCRT (Right Context Right Time) server. See [`rcrt`](Self::rcrt).
-    /// Defaults to `false`.
+    /// If `true`, agent, tool and other definitions are read by the rules of an RCRT (Right Context Right Time) server. See
+    /// [`rcrt`](Self::rcrt). Defaults to `false`.
     pub rcrt: bool,
 }
 
@@ -79,7 +81,7 @@ impl DefinitionOptions {
         self
     }
 
-    /// Sets the maximum number of conditions in one definition.
+    /// Sets the maximum number of conditions in the subscriptions of one executor, or in the approval rules of one agent.
     ///
     /// Defaults to 1,000.
     #[must_use]
@@ -88,7 +90,8 @@ impl DefinitionOptions {
         self
     }
 
-    /// Sets the maximum number of regular expressions (`matches`) in one definition.
+    /// Sets the maximum number of regular expressions (`matches`) in the subscriptions of one executor, or in the approval rules
+    /// of one agent.
     ///
     /// Defaults to 100. Each regular expression takes up to 256 KiB of memory.
     #[must_use]
@@ -115,7 +118,8 @@ impl DefinitionOptions {
         self
     }
 
-    /// Makes each unknown field of a definition an error. Use this mode for definitions in files, whose authors can fix the errors.
+    /// Makes each unknown field of an agent, tool, workflow or subscription definition an error. Use this mode for definitions in
+    /// files, whose authors can fix the errors.
     ///
     /// # Examples
     /// ```
@@ -134,7 +138,8 @@ impl DefinitionOptions {
         self
     }
 
-    /// Applies the rules of an RCRT (Right Context Right Time) server when definitions are read with these options.
+    /// Applies the rules of an RCRT (Right Context Right Time) server to agent, tool and other definitions that are read with these
+    /// options.
     ///
     /// - The field `llm_config_id` names the configuration of the model tool. See
     ///   [`Services::model_tool`](crate::Services::model_tool).

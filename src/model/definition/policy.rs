@@ -1,4 +1,4 @@
-//! Optional defaults for fields that a definition omits.
+//! Policies for the defaults of subscription fields that a definition omits, such as `role` and `key`.
 
 use crate::model::subscription::Role;
 
@@ -65,7 +65,7 @@ pub struct KeyPolicy {
 }
 
 impl KeyPolicy {
-    /// Creates a policy that gives no subscription a default key.
+    /// Creates a policy without default keys, by which context subscriptions that omit `key` have no key.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -97,8 +97,8 @@ impl KeyPolicy {
         self
     }
 
-    /// Makes the policy derive default keys from schema names, with an underscore for each dot. Applies to the schema names without a key
-    /// from [`name`](Self::name).
+    /// Makes the policy derive the default keys of subscriptions from schema names, with an underscore for each dot. Applies to
+    /// the schema names without a key from [`name`](Self::name).
     #[must_use]
     pub fn others_with_underscores(mut self) -> Self {
         self.underscores = true;

@@ -20,10 +20,10 @@ struct Node {
 }
 
 impl Paths {
-    /// Identifying number of the root path `$` in the tree.
+    /// Identifying number of the root path `$` in the tree of JSONPaths.
     pub(super) const ROOT: usize = 0;
 
-    /// Increments the use count of a JSONPath, and returns the number that identifies the path in the tree.
+    /// Increments the use count of a JSONPath in the tree of JSONPaths, and returns the number that identifies the JSONPath.
     pub(super) fn acquire(&mut self, steps: &[Step]) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node::default());
@@ -66,7 +66,7 @@ impl Paths {
         }
     }
 
-    /// Returns the number of a JSONPath in the tree, or `None` if the tree does not contain the path. Prefixes of paths in
+    /// Returns the identifying number of a JSONPath, or `None` if the tree of JSONPaths does not contain it. Prefixes of paths in
     /// conditions have numbers too.
     pub(super) fn find(&self, steps: &[Step]) -> Option<usize> {
         let from = (!self.nodes.is_empty()).then_some(Self::ROOT)?;
@@ -93,14 +93,14 @@ impl Paths {
             .is_some_and(|node| !node.indexes.is_empty())
     }
 
-    /// Returns the identifying number of the JSONPath that extends the path `at` by a name, or `None` if the tree does not
-    /// contain this path.
+    /// Returns the number of the JSONPath that extends the JSONPath with the number `at` by a field name, or `None` if the tree
+    /// of JSONPaths does not contain it.
     pub(super) fn name(&self, at: usize, name: &str) -> Option<usize> {
         self.nodes.get(at)?.names.get(name).copied()
     }
 
-    /// Calls `found` for each JSONPath that starts with `at` and that a condition uses, with the path's identifying number and
-    /// the context value there. `value` is the value at the path `at`. The longest path limits the recursion.
+    /// Calls `found` for each condition's JSONPath that starts with `at`, with the JSONPath's number and the value there in the
+    /// event's context. `value` is the value at the path `at`. The longest path limits the recursion.
     pub(super) fn walk<'v>(
         &self,
         at: usize,

@@ -51,7 +51,7 @@ struct Scanner<'e, 'p> {
 }
 
 impl Scanner<'_, '_> {
-    /// Reads the JSON value at the cursor. `path` is the number of the value's JSONPath in the tree.
+    /// Reads the JSON value that comes next in the scanned text. `path` is the number of the value's JSONPath in the tree.
     fn value(&mut self, path: usize) -> Option<()> {
         self.blanks();
         let start = self.at;
@@ -162,7 +162,7 @@ impl Scanner<'_, '_> {
     }
 }
 
-/// Returns the index after the JSON string that starts at the index `at`, and `true` if the string has escapes.
+/// Returns the byte offset after the JSON string that starts at byte offset `at`, and `true` if the string has escapes.
 fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let mut rest = bytes.get(at + 1..)?;
     let mut escaped = false;
@@ -176,7 +176,7 @@ fn string(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// Returns the index after the JSON number that starts at the index `at`, or `None` if the number may be out of range.
+/// Returns the byte offset after the JSON number that starts at byte offset `at`, or `None` if the number may be out of range.
 fn number(bytes: &[u8], at: usize) -> Option<usize> {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'.');
     let mut length = 1 + run(bytes, at + 1, is_part);
@@ -194,7 +194,7 @@ fn number(bytes: &[u8], at: usize) -> Option<usize> {
     (length <= PARSEABLE_NUMBER_BYTES).then_some(at + length)
 }
 
-/// Returns the number of consecutive bytes from the index `from` for which `is_of_kind` returns `true`.
+/// Returns the number of consecutive bytes from the byte offset `from` for which `is_of_kind` returns `true`.
 fn run(bytes: &[u8], from: usize, is_of_kind: impl Fn(&u8) -> bool) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
     rest.iter().take_while(|byte| is_of_kind(byte)).count()

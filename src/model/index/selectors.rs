@@ -33,12 +33,12 @@ struct Group<K> {
     paths: Paths,
 }
 
-/// Maximum number of alternative tags or values of a selector for which the index stores the alternatives. The test of the candidates
-/// covers longer lists.
+/// Maximum number of alternative tags or values up to which the selector index stores a selector's alternatives. The test of the
+/// candidates covers longer lists.
 const MAX_ALTERNATIVES: usize = 32;
 
 impl<K: Copy + Ord> SelectorIndex<K> {
-    /// Creates an index without selectors.
+    /// Creates a selector index without selectors.
     pub(crate) fn new() -> Self {
         Self {
             by_schema: ByHash::default(),
@@ -48,13 +48,14 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         }
     }
 
-    /// Returns the number of selectors in the index.
+    /// Returns the number of selectors in this selector index.
     #[cfg_attr(not(test), expect(dead_code, reason = "used in tests only"))]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds a selector to the index, under the key that searches of the index return. A key can have several selectors.
+    /// Adds a selector to this selector index, under the key that later searches return for the selector. A key can have several
+    /// selectors.
     pub(crate) fn insert(&mut self, key: K, selector: &Selector) {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
@@ -71,8 +72,8 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         self.len += 1;
     }
 
-    /// Removes a selector from the index, given the selector and the key under which it was added. Returns `false` if the index
-    /// has no such selector under the key.
+    /// Removes a selector from this selector index, given the selector and the key under which it was added. Returns `false` if
+    /// the index has no such selector under the key.
     pub(crate) fn remove(&mut self, key: K, selector: &Selector) -> bool {
         let group = match selector.schema_name() {
             None => &mut self.any_schema,
@@ -107,8 +108,8 @@ impl<K: Copy + Ord> SelectorIndex<K> {
         keys
     }
 
-    /// Calls `on_match` for each selector that matches or may match an event, with the key under which the selector was added. A
-    /// selector with alternative tags or values can be found several times.
+    /// Calls `on_match` for each selector that matches or may match an event, with the key that identifies the selector in this
+    /// index. A selector with alternative tags or values can be found several times.
     pub(in crate::model) fn search(
         &self,
         event: &Event,

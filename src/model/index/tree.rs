@@ -48,9 +48,9 @@ pub(super) enum Edge {
     AllTags(u64),
     /// A value that the selector requires, or accepts as an alternative, at a path of the context.
     Value {
-        /// The number of the JSONPath at which the selector tests the value.
+        /// The identifying number of the JSONPath whose value in the breadcrumb's context the selector tests.
         path: usize,
-        /// The hash of the JSONPath and the value that the selector tests.
+        /// The hash of the JSONPath and of the value that the selector expects there.
         hash: u64,
     },
     /// One of the alternative tags of the selector, by its hash.
@@ -72,7 +72,8 @@ pub(super) struct Search<'s> {
 }
 
 impl Plan {
-    /// Maximum number of required tags and values of a selector that the index stores. The test of the candidates covers further ones.
+    /// Maximum number of required tags and values of a selector that the selector index stores. The test of the candidates covers
+    /// further ones.
     pub(super) const MAX_REQUIRED: usize = 16;
 
     /// Creates the sorted lists of a selector's required tests (`all`) and alternative tests (`any`), without duplicates.
@@ -283,7 +284,7 @@ impl<K> Default for Branches<K> {
     }
 }
 
-/// Hasher for keys that need no further hashing: hashes of tests, which it returns unchanged, and path numbers.
+/// Hasher for keys that need no further hashing: hashes of tags and values, which it returns unchanged, and numbers of JSONPaths.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PassThrough(u64);
 

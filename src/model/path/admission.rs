@@ -41,9 +41,9 @@ struct Scan<'t> {
     segments: usize,
     descents: usize,
     spreads: usize,
-    /// Number of parentheses of a filter that are open at the cursor.
+    /// Number of filter parentheses that the scan of the JSONPath has opened and not yet closed.
     parentheses: usize,
-    /// If `true`, the cursor is between the parentheses of a function call.
+    /// If `true`, the scan of the JSONPath is between the parentheses of a function call.
     in_call: bool,
 }
 
@@ -213,7 +213,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads a name, a number, a literal or a function name inside a filter.
+    /// Reads an unquoted word in a JSONPath filter: a name, a number, a literal, or the name of a function that is called.
     fn word(&mut self) -> Result<(), PathError> {
         let word = self.name(is_name_char)?;
         if self.cursor.eat('(') {

@@ -12,9 +12,9 @@ const NOT_A_PATTERN: &str =
 /// One segment of a pattern, the subset of JSONPath that is matched step by step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum PatternStep {
-    /// Selects the object member with this name.
+    /// Selects the member with this name of a JSON object.
     Name(String),
-    /// Selects all object members with this name, at any depth.
+    /// Selects all members with this name in JSON objects at any depth.
     Anywhere(String),
     /// Selects the list item at an index. A negative index counts from the end.
     Index(i64),
@@ -74,8 +74,8 @@ fn dotted(cursor: &mut Cursor<'_>) -> Result<PatternStep, &'static str> {
     named(unquoted(cursor)?)
 }
 
-/// Reads an unquoted name of a pattern. A name with white space or an invisible character is rejected: it is probably a mistake, and as an
-/// excluded path it would exclude nothing.
+/// Reads the unquoted name of an object member in a JSONPath pattern. A name with white space or an invisible character is
+/// rejected: it is probably a mistake, and as an excluded path it would exclude nothing.
 fn unquoted(cursor: &mut Cursor<'_>) -> Result<Option<Step>, &'static str> {
     let step = plain::shorthand(cursor);
     let is_invisible = |c: char| {

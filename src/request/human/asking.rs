@@ -173,8 +173,8 @@ pub(crate) fn request(
         .context(fields)
 }
 
-/// Returns a value of a question with each bidirectional control character replaced by its escape, such as `\u{202e}`.
-/// An object with such a character in a key becomes a list of keys and values, because two keys could become equal.
+/// Returns a JSON value from a question to a person, with each bidirectional control character replaced by its escape, such as
+/// `\u{202e}`. An object with such a character in a key becomes a list of keys and values, because two keys could become equal.
 fn escaped(value: Value) -> Value {
     match value {
         Value::String(text) => escaped_text(text).into(),

@@ -19,7 +19,8 @@ pub(crate) struct QuestionSchema {
 }
 
 impl QuestionSchema {
-    /// Reads the JSON Schema in a field of a question. Returns `None` if the question does not have the field.
+    /// Reads the JSON Schema for the person's answer or for changed tool call arguments from a field of a question. Returns
+    /// `None` if the question does not have the field.
     pub(crate) fn of(question: &Value, field: &str) -> Option<Self> {
         let schema = question.get(field).cloned()?;
         Some(Self {

@@ -35,7 +35,7 @@ pub(crate) struct QuestionTerms {
     pub(crate) arguments_schema: Option<QuestionSchema>,
     /// The creation time of the question, by the store's clock.
     pub(crate) asked_at: Timestamp,
-    /// The expiry time of the question, by the clock of the waiting run or turn. Later answers are rejected.
+    /// The expiry time of the question, by the clock of the waiting run or workload turn. Later answers are rejected.
     pub(crate) expires_at: Option<Timestamp>,
     /// The approval rules that decide which people may change the arguments of the tool call in an approval.
     change_rules: Vec<Approval>,

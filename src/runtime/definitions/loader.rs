@@ -19,8 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Semaphore;
 
-/// Executor ID of the ledger runs that record rejected definitions. The run of a definition version lets only one worker write the
-/// rejection.
+/// Executor ID of the ledger runs under which workers write the rejections of executor definitions. The run of a definition
+/// version lets only one worker write the rejection.
 const LEDGER_NAME: &str = "definitions";
 
 /// Maximum number of executor definitions that one runtime loads.

@@ -29,7 +29,8 @@ pub(super) fn of(graph: &Graph) -> Vec<Cycle> {
 /// edges, not a million.
 struct Reach<'g> {
     graph: &'g Graph,
-    /// For each schema index, the indexes of the executors that breadcrumbs of the schema trigger.
+    /// For each schema in the graph's list `schemas`, the indexes in `nodes` of the executors that breadcrumbs of the schema
+    /// trigger.
     triggered: Vec<Vec<usize>>,
     /// Indexes of the executors whose triggers are not limited to certain schemas.
     by_any: Vec<usize>,

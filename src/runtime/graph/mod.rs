@@ -185,7 +185,7 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// An executor of the trigger graph, with schema names instead of schema indexes.
+/// An executor of the trigger graph, with its schemas by name instead of by index in the graph's list of schemas.
 struct NamedNode<'e> {
     id: &'e str,
     kind: &'e str,

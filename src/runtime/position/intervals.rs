@@ -63,7 +63,7 @@ impl Intervals {
         common
     }
 
-    /// Returns the numbers of the set of intervals up to and including `limit`.
+    /// Returns the part of this set of intervals with the numbers up to and including `limit`.
     pub(super) fn up_to(&self, limit: i64) -> Self {
         let cut = self.iter().map(|(after, to)| (after, to.min(limit)));
         Self(cut.filter(|(after, to)| after < to).collect())

@@ -91,7 +91,7 @@ impl Position {
         ranges.ranges()
     }
 
-    /// Records that the triggers of an interval have their runs in the ledger.
+    /// Marks the triggers of an interval of commit time as read, because their runs are in the ledger.
     pub(super) fn mark_read(&mut self, (after, to): Range) {
         // The last interval must remain without an end.
         self.unread

@@ -92,7 +92,8 @@ impl Scheduler {
         }
     }
 
-    /// Counts the outcome of a run for the runtime's report. Schedules the next claim of a run that waits for a time.
+    /// Counts the outcome of a run in the runtime's report of the handled events and runs. Schedules the next claim of a run that
+    /// waits for a time.
     fn count(&mut self, started: &StartedRun, processed: &Processed, now: Instant) {
         self.shared.count(|report| report.count(processed));
         match processed {
@@ -156,8 +157,8 @@ impl Scheduler {
         leases.map(|lease| (lease, reason)).collect()
     }
 
-    /// Releases the run leases that remain after a failed release or after a claim without an answer. Returns `false` if the ledger does
-    /// not answer.
+    /// Releases the run leases whose release failed before, and the leases granted by a claim that the ledger did not answer.
+    /// Returns `false` if the ledger does not answer.
     pub(super) async fn release_remaining(&mut self) -> bool {
         if let Some(id) = self.in_doubt {
             match leases_of(&self.store_context, id).await {
@@ -198,7 +199,7 @@ impl Scheduler {
         self.unreleased.is_empty()
     }
 
-    /// Stores leases of runs for a later release.
+    /// Adds run leases to the list of leases that the scheduler releases later.
     fn retain_unreleased(&mut self, leases: impl IntoIterator<Item = (Lease, ReleaseReason)>) {
         self.unreleased
             .extend(leases.into_iter().map(Unreleased::new));

@@ -64,7 +64,7 @@ pub(super) struct Scheduler {
     quotas: HashMap<Arc<str>, Quota>,
     /// Signal for the scheduler, sent when a run starts to commit its response.
     committing: Arc<Notify>,
-    /// Executors that may have runs to claim, in queue order.
+    /// Executors that may have runs to claim, in the order in which they were queued.
     queued: VecDeque<Arc<str>>,
     /// The times at which executors may have runs to claim. The periodic claim for all executors finds runs whose times are missing here.
     due: BTreeMap<Instant, BTreeSet<Arc<str>>>,
@@ -74,13 +74,13 @@ pub(super) struct Scheduler {
     claiming: Option<Claiming>,
     /// ID of a claim of due runs, while the ledger has not answered the claim or some of the claimed runs are not started.
     in_doubt: Option<ClaimId>,
-    /// Leases whose release failed. Leases whose heartbeats the ledger did not answer are released before the next claim, which would count
-    /// them as abandoned. The release of other leases is retried until they expire. The number of leases is bounded by the number of runs
-    /// in flight.
+    /// Run leases that the scheduler still has to release, for example because a release failed. Leases whose heartbeats the
+    /// ledger did not answer are released before the next claim, which would count them as abandoned. The release of other leases
+    /// is retried until they expire. The number of leases is bounded by the number of runs in flight.
     unreleased: Vec<Unreleased>,
     /// Time of the next attempt to release the leases whose release failed.
     release_again_at: Instant,
-    /// Leases whose release is in flight.
+    /// Run leases that the scheduler is releasing: the ledger has not answered yet.
     releasing: Vec<(Lease, ReleaseReason)>,
     running: JoinSet<RunTaskResult>,
     started: HashMap<task::Id, StartedRun, RandomState>,

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 pub(super) struct StartedRun {
     pub(super) executor: Arc<str>,
     pub(super) run: RunRef,
-    /// Token of the lease with which the run's task was started.
+    /// Fencing token of the lease with which the run's task was started.
     pub(super) token: u64,
     pub(super) scope: Arc<RunScope>,
     /// Permission of the executor's circuit breaker to start the run. `None` if the run was postponed.
@@ -44,7 +44,7 @@ pub(super) enum RunTaskResult {
         /// The run's lease, if the scheduler failed to release the lease.
         unreleased: Option<(Lease, ReleaseReason)>,
     },
-    /// The run was released without an attempt.
+    /// The scheduler released the run's lease before the run's attempt started.
     NotStarted {
         /// The run's lease, if the scheduler failed to release the lease.
         unreleased: Option<(Lease, ReleaseReason)>,

@@ -30,7 +30,7 @@ struct WorkerLoss {
 }
 
 impl WorkerLoss {
-    /// Returns the worker loss that a lease records, or `None` if the lease records no worker loss.
+    /// Returns the loss of a run's earlier worker, as `lease.abandoned` counts it, or `None` if the run lost no worker.
     fn of(lease: &Lease) -> Option<Self> {
         if lease.abandoned == 0 {
             return None;

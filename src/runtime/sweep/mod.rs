@@ -232,7 +232,7 @@ fn without((mut after, to): Range, moments: &[Timestamp]) -> Vec<Range> {
     ranges
 }
 
-/// Returns the first list position after all breadcrumbs with the update time `time`.
+/// Returns the first position after all breadcrumbs with the update time `time`, in the order in which a store lists breadcrumbs.
 fn position_after(time: Timestamp) -> ListPosition {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)

@@ -24,18 +24,19 @@ const MAX_PATHS: usize = 32;
 /// Number that marks the end of a linked list of entries in the index of suspended runs.
 const END: u32 = u32::MAX;
 
-/// Suspended runs, indexed by a tag or context string that a breadcrumb must have to wake the run. One comparison with such a string
-/// represents each selector of a run.
+/// Suspended runs, indexed by a string that a breadcrumb must have as a tag or in its context to wake the run. One comparison
+/// with such a string represents each selector of a run.
 #[derive(Debug, Default)]
 pub(super) struct Compact {
     entries: Vec<Option<CompactEntry>>,
     free: Vec<u32>,
-    /// Map from the hash of a required tag or context string to the first index entry that requires it.
+    /// Map from the hash of a required tag or context string to the first entry in the index of suspended runs that requires it.
     by_comparison: HashMap<u64, u32, FastState>,
     /// Map from the hash of a suspended run to the first index entry with this run hash.
     by_run: HashMap<u64, u32, FastState>,
     kinds: Interned<ComparisonKind>,
-    /// Map from a schema name to the parts of its breadcrumbs that the index compares: the tags, and the strings at some context paths.
+    /// Map from a schema name to the parts of its breadcrumbs that are compared to find suspended runs: the tags, and the strings
+    /// at some context paths.
     by_schema: HashMap<Arc<str>, Vec<(u32, Option<Path>)>>,
     executors: Interned<Arc<str>>,
     /// Keyed hasher of the required strings and of the suspended runs. The random key prevents authors of breadcrumbs from choosing strings
@@ -59,7 +60,8 @@ struct CompactEntry {
     check: u32,
 }
 
-/// The part of a schema's breadcrumbs that a comparison reads: the tags, or the string at a path of the context.
+/// The part of a schema's breadcrumbs that the index of suspended runs compares: the tags, or the string at a JSONPath of the
+/// context.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct ComparisonKind {
     schema: Arc<str>,
@@ -74,8 +76,8 @@ struct Comparison<'s> {
 }
 
 impl Compact {
-    /// Adds a suspended run that is not in the index. Returns `false`, and adds nothing, if no comparison can represent one of the run's
-    /// selectors.
+    /// Adds a run to this index of suspended runs, which does not contain the run yet. Returns `false`, and adds nothing, if no
+    /// comparison can represent one of the run's selectors.
     pub(super) fn insert(&mut self, suspended_run: &SuspendedRun, check: u32) -> bool {
         let comparisons: Option<Vec<Comparison<'_>>> = suspended_run
             .selectors
@@ -117,7 +119,7 @@ impl Compact {
         self.entries.len() - self.free.len()
     }
 
-    /// Returns the suspension time of a run in the index.
+    /// Returns the time at which a run was suspended, or `None` if the run is not in this index of suspended runs.
     pub(super) fn since(&self, run: &RunRef) -> Option<Timestamp> {
         let slot = *self.of_run(run).first()?;
         self.entry(slot).map(|entry| entry.since)
@@ -132,7 +134,7 @@ impl Compact {
         }
     }
 
-    /// Removes a suspended run from the index. Returns `true` if the run was stored.
+    /// Removes a run from this index of suspended runs. Returns `true` if the run was stored.
     pub(super) fn remove(&mut self, run: &RunRef) -> bool {
         let slots = self.of_run(run);
         for slot in &slots {
@@ -213,8 +215,8 @@ impl Compact {
         }
     }
 
-    /// Returns a string comparison that every breadcrumb matched by the selector passes. The comparison uses the selector's first string
-    /// condition or tag that few other selectors have.
+    /// Returns a comparison with one tag or context string, which every breadcrumb that the selector matches passes. The
+    /// comparison uses the selector's first string condition or tag that few other selectors have.
     fn comparison<'s>(&self, selector: &'s Selector) -> Option<Comparison<'s>> {
         let schema: Arc<str> = selector.schema_name()?.into();
         let kinds = self.by_schema.get(&*schema).map_or(0, Vec::len);
@@ -303,7 +305,7 @@ impl Compact {
         }
     }
 
-    /// Removes an entry from the index and from two linked lists: the entries with the same comparison, and the entries of the same run.
+    /// Removes the entry of a suspended run's selector from this index and from its two linked lists: by comparison and by run.
     fn unlink(&mut self, slot: u32) {
         let Some(entry) = self.entry(slot).copied() else {
             return;
@@ -331,8 +333,8 @@ impl Compact {
         }
     }
 
-    /// Removes an index entry from one linked list: the entries with the same comparison, or the entries of the same run. `next` is the
-    /// following entry of the list.
+    /// Removes the index entry of a suspended run's selector from one of its two linked lists: by comparison or by run. `next` is
+    /// the following entry of the list.
     fn unlink_from(&mut self, link: Link, hash: u64, slot: u32, next: u32) {
         let firsts = match link {
             Link::Comparison => &mut self.by_comparison,
@@ -360,7 +362,7 @@ impl Compact {
 
 #[cfg(test)]
 impl Compact {
-    /// Returns `true` if the index has no runs, and its internal maps have no data of removed runs.
+    /// Returns `true` if the index of suspended runs is empty, and its internal maps have no data of removed runs.
     pub(super) fn is_bare(&self) -> bool {
         self.len() == 0
             && self.by_comparison.is_empty()

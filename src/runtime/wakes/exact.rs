@@ -25,7 +25,7 @@ struct ExactEntry {
 }
 
 impl Exact {
-    /// Adds a suspended run that is not in the index.
+    /// Adds a run to this index of suspended runs, which does not contain the run yet.
     pub(super) fn insert(&mut self, suspended_run: &Arc<SuspendedRun>, check: u32) {
         let mut numbers = Vec::with_capacity(suspended_run.selectors.len());
         for (number, selector) in (self.next..).zip(&suspended_run.selectors) {
@@ -47,7 +47,8 @@ impl Exact {
         self.by_run.len()
     }
 
-    /// Returns the suspension time of a run in the index.
+    /// Returns the time at which a run was suspended, or `None` if the run is not in this index of
+    /// suspended runs.
     pub(super) fn since(&self, run: &RunRef) -> Option<Timestamp> {
         self.by_run.get(run).map(|entry| entry.since)
     }
@@ -59,7 +60,7 @@ impl Exact {
         }
     }
 
-    /// Removes a suspended run from the index. Returns `true` if the run was stored.
+    /// Removes a run from this index of suspended runs. Returns `true` if the run was stored.
     pub(super) fn remove(&mut self, run: &RunRef) -> bool {
         let Some(entry) = self.by_run.remove(run) else {
             return false;

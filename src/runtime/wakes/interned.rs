@@ -1,9 +1,10 @@
-//! Interning of values that many entries of an index share.
+//! Interning of values that many entries in the index of suspended runs share, such as executor IDs.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Reference-counted values, identified by small numbers. A value is removed once it is released as often as it was acquired.
+/// Set that stores each distinct value once, with a reference count and an identifying number. A value is removed once it is
+/// released as often as it was acquired.
 #[derive(Debug)]
 pub(super) struct Interned<T> {
     values: Vec<Option<(T, usize)>>,
@@ -22,7 +23,7 @@ impl<T> Default for Interned<T> {
 }
 
 impl<T: Clone + Eq + Hash> Interned<T> {
-    /// Increments the reference count of a value, and returns the number that identifies the value.
+    /// Adds a value to the set, or increments its reference count, and returns the number that identifies the value.
     pub(super) fn acquire(&mut self, value: &T) -> u32 {
         if let Some(number) = self.numbers.get(value) {
             if let Some(Some((_, uses))) = self.values.get_mut(index(*number)) {
@@ -41,7 +42,7 @@ impl<T: Clone + Eq + Hash> Interned<T> {
         number
     }
 
-    /// Decrements the reference count of a value, and removes and returns the value once the count is zero.
+    /// Decrements the reference count of the value with this number, and removes and returns the value once the count is zero.
     pub(super) fn release(&mut self, number: u32) -> Option<T> {
         let slot = self.values.get_mut(index(number))?;
         let (_, uses) = slot.as_mut()?;

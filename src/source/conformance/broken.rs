@@ -21,8 +21,8 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// Maximum length in bytes of a failed check's `expected` text. The text of a compared breadcrumb can be much
-    /// longer.
+    /// Maximum length in bytes of the description of the expectation that was not met in a failed conformance check.
+    /// The text of a compared breadcrumb can be much longer.
     const MAX_EXPECTED_BYTES: usize = 2_000;
 
     #[track_caller]

@@ -48,8 +48,8 @@ pub async fn in_order<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     reader.expect(&announced).await
 }
 
-/// **Every commit.** Commits of concurrent writers are all delivered while the writers run, in the order of each
-/// writer.
+/// **Every commit.** Commits of concurrent writers are all delivered while the writers run, and the commits of
+/// one writer in the order in which it made them.
 ///
 /// Twelve writers commit concurrently. Only the order of the commits of one writer is checked.
 pub async fn commits_at_the_same_time_are_all_delivered<S: SourceUnderTest>(

@@ -144,8 +144,8 @@ pub trait SourceUnderTest: Send + Sync {
     fn restart(&self, backend: Self::Backend)
     -> impl Future<Output = Option<Self::Backend>> + Send;
 
-    /// Returns the event source of a backend, for a consumer with a name. A source without saved consumers ignores the
-    /// name.
+    /// Returns the tested event source of a backend, for the event consumer with this name. A source without saved
+    /// consumers ignores the name.
     fn source(&self, backend: &Self::Backend, consumer: &str) -> Box<dyn EventSource>;
 
     /// Commits all changes to the backend in one step, and returns one event per change. Each event has the schema,

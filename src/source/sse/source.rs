@@ -76,7 +76,8 @@ struct Running {
 }
 
 impl SseSource {
-    /// Returns the state and the counters of the event stream. Returns default values before the first subscription.
+    /// Returns whether the event stream is connected, and the counters of its connections and events. Returns default values
+    /// before the first subscription.
     #[must_use]
     pub fn health(&self) -> SseHealth {
         let running = self.lock().clone();

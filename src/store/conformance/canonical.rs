@@ -129,7 +129,7 @@ pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
     )
 }
 
-/// **Canonical.** A saved state of a run that is nested too deeply is rejected. U+0000 is replaced by U+FFFD in the saved state
+/// **Canonical.** The store rejects a saved run state that is nested too deeply. U+0000 is replaced by U+FFFD in the saved state
 /// and in the dead letter.
 ///
 /// The error is [`StoreError::Rejected`](crate::store::StoreError::Rejected), and the run stays as

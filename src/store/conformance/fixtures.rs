@@ -13,9 +13,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Length of a lease or a wait that must expire during a conformance test.
+/// Duration of leases, suspensions and delays that must end during a conformance test.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
-/// Time to wait until a lease or a wait of the duration [`SHORT`] has expired.
+/// Time after which a lease, a suspension or a delay of the duration [`SHORT`] has ended in a conformance test.
 pub(super) const AFTER_SHORT: Duration = Duration::from_secs(1);
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -119,7 +119,7 @@ pub(super) fn expected_writes(
     }
 }
 
-/// Returns the name of a second tenant. The name is a UUID if the store accepts no other names.
+/// Returns the name of a second tenant for the conformance tests. The name is a UUID if the store accepts no other names.
 pub(super) fn other_tenant_name(store: &impl BreadcrumbStore) -> &'static str {
     match store.capabilities().named_tenants {
         true => "theirs",

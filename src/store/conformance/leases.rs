@@ -190,7 +190,7 @@ pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
     Ok(())
 }
 
-/// A released run is due at once, as if it had not been claimed.
+/// A run whose lease is released without a retry is due at once, as if the run had not been claimed.
 ///
 /// A rolling deploy releases many runs with [`release`](crate::store::RunLedger::release). None of
 /// them may lose an attempt.

@@ -258,7 +258,7 @@ pub async fn a_later_version_waits_for_the_end_of_a_pause<S: StoreUnderTest>(
     next_due(ledger, &newer).await.map(drop)
 }
 
-/// Runs of a paused executor can be cancelled, redone, transferred and skipped.
+/// A paused executor's runs can be cancelled, redone, skipped, and transferred to another version of the executor.
 ///
 /// Enqueuing, cancelling, redoing and ending runs do not check pauses.
 ///

@@ -161,8 +161,8 @@ pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result
     same(page(rest).await?, (1, false), "the rest")
 }
 
-/// The first page of runs starts with the transferred runs for which later runs with the same ordering key do not wait. Such a
-/// run loses this place when a worker accepts it or the run ends.
+/// A list of runs starts with the runs that wait for another executor version and for which later runs with the same ordering
+/// key do not wait. Such a run loses this place when a worker accepts it or the run ends.
 ///
 /// In the stores of this crate, its row has a sequence number above all others until then.
 ///

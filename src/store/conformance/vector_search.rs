@@ -43,7 +43,8 @@ impl Embedder for WordCounts {
 }
 
 impl WordCounts {
-    /// Returns the word counts of a string as a vector. The FNV-1a hash of a word selects its element.
+    /// Returns the word counts of a text as its embedding vector, for tests of vector search. The FNV-1a hash of a word selects
+    /// its element.
     fn count(self, text: &str) -> Vec<f32> {
         let mut counts = vec![0.0; self.dimensions()];
         for word in text.to_lowercase().split(|c: char| !c.is_alphanumeric()) {

@@ -1,4 +1,5 @@
-//! Conformance tests for transfers of runs between several versions of one executor, and for the records of workers.
+//! Conformance tests for transfers of runs between several versions of one executor, and for the records that workers store in
+//! the ledger.
 
 use super::Broken;
 use super::StoreUnderTest;
@@ -210,8 +211,8 @@ pub async fn a_run_that_left_its_position_goes_to_the_end_of_its_order<S: StoreU
     same(lease.run, first, "the last run")
 }
 
-/// A run does not wait if all earlier runs with its ordering key were transferred and left the order of the key. The transferred
-/// runs retain their order among themselves.
+/// A run does not wait if all earlier runs with its ordering key were transferred and left the processing order of the key. The
+/// transferred runs retain their order among themselves.
 ///
 /// [`accept_transfers`](crate::store::RunLedger::accept_transfers) adds them behind all others, in
 /// their previous order.
@@ -242,8 +243,8 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest
     Ok(())
 }
 
-/// Any version of an executor accepts a transferred run that left the order of its ordering key, once the transfer's time limit
-/// has passed. Other executors do not accept the run.
+/// Any version of an executor accepts a transferred run that left the processing order of its ordering key, once the transfer's
+/// time limit has passed. Other executors do not accept the run.
 ///
 /// [`accept_transfers`](crate::store::RunLedger::accept_transfers) accepts it for any version of
 /// its executor.
@@ -288,7 +289,7 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time_limit<S: Store
     Ok(())
 }
 
-/// A claim of a transferred run that left the order of its ordering key puts the run at the end of that order.
+/// A claim of a transferred run that left the processing order of its ordering key puts the run at the end of that order.
 ///
 /// [`claim`](crate::store::RunLedger::claim) accepts the run first, and then checks the order.
 ///
@@ -374,7 +375,7 @@ fn three(runs: Vec<RunRef>) -> Result<[RunRef; 3], Broken> {
     some(runs.try_into().ok(), "three runs")
 }
 
-/// A transfer with a lost lease fails and changes nothing.
+/// A transfer of a run to another executor version fails and changes nothing if the caller has lost the run's lease.
 ///
 /// The error of [`transfer`](crate::store::RunLedger::transfer) is
 /// [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).

@@ -81,7 +81,8 @@ impl CursorState {
 }
 
 impl Cursor {
-    /// Creates an event consumer's cursor at `position`. The consumer continues with the event after this position.
+    /// Creates the cursor of an event consumer that has acknowledged all events up to `position`. The consumer continues with the
+    /// event after this position.
     pub(in crate::store) fn resume_after(
         position: u64,
         on_settled: impl Fn(u64) + Send + Sync + 'static,
@@ -105,7 +106,7 @@ impl Cursor {
         state.unacknowledged.insert(position);
     }
 
-    /// Moves the consumer's cursor past events that the store has deleted.
+    /// Counts all events up to a position as delivered to the consumer, because the store has deleted the undelivered ones.
     pub(super) fn skip_to(&self, position: u64) {
         self.change(|state| state.delivered = state.delivered.max(position));
     }

@@ -105,7 +105,7 @@ pub(in crate::store) struct Tenant {
 }
 
 impl Tenant {
-    /// Returns the initial row of a new tenant.
+    /// Returns the initial counters and event positions of a tenant that was just added to the table `ux_tenants`.
     #[cfg(feature = "sqlite")]
     pub(in crate::store) fn new(id: i64) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl Tenant {
         self.position - self.first_event + 1
     }
 
-    /// Returns the value of each column of the tenant's row except the ID, in the order of the table.
+    /// Returns the name and value of each column of the tenant's row except ID and name, in the order of the table's columns.
     #[cfg(feature = "sqlite")]
     pub(in crate::store) fn columns(&self) -> [(&'static str, i64); 9] {
         [
@@ -137,7 +137,7 @@ impl Tenant {
         ]
     }
 
-    /// Reads the ID and each column of a tenant's row, in the order of the table.
+    /// Reads a tenant's row from its column values, which `column` returns by their number in the order of the struct's fields.
     pub(in crate::store) fn read<E>(
         mut column: impl FnMut(usize) -> Result<i64, E>,
     ) -> Result<Self, E> {

@@ -82,8 +82,8 @@ impl EmbeddingConfig {
     }
 }
 
-/// Returns `true` if the strings of the failed call may have caused the error. A call of the embedder with fewer or other strings
-/// can then succeed without a delay.
+/// Returns `true` if the strings in the failed call of the embedder may have caused the error. A call of the embedder with fewer
+/// or other strings can then succeed without a delay.
 fn concerns_texts(error: &EmbedError) -> bool {
     match error {
         EmbedError::Failed { .. }

@@ -46,7 +46,7 @@ impl<'q> Nearest<'q> {
         self.found.len() >= self.query.query.limit
     }
 
-    /// Adds a breadcrumb that the vector search selects and whose score [is accepted](Self::accepts).
+    /// Adds a breadcrumb, whose score must be [accepted](Self::accepts), to the result of the vector search.
     pub(in crate::store) fn add(&mut self, score: f64, breadcrumb: Arc<Breadcrumb>) {
         self.found.push(Reverse(ScoredEntry {
             score,

@@ -7,7 +7,7 @@ use crate::store::{BreadcrumbStore, StoreError};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Returns the text to embed for each breadcrumb, or `None` if this text is empty or the breadcrumb's hints are invalid.
+/// Returns the text to embed for each breadcrumb, or `None` if this text is empty or the breadcrumb's `llm_hints` are invalid.
 ///
 /// # Errors
 /// Fails if the store cannot read the hints of the schemas, because the text could then contain hidden fields.

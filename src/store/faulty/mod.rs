@@ -70,17 +70,17 @@ pub enum Moment {
 /// Decision of a fault plan about a call of a store or an event source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// The call continues without a fault.
+    /// The call of the store or event source continues without a fault.
     None,
     /// The call fails with [`StoreError::Unavailable`] or [`SourceError::Unavailable`], and [`Injected`] is the source of the
     /// error. At [`Moment::Before`], the operation is not performed. At [`Moment::After`], it has been performed, and its result
     /// is lost.
     Fail,
-    /// The call continues after this delay.
+    /// The call of the store or event source continues after this delay.
     ///
     /// The delay is by tokio's clock, so a test with paused time does not really wait.
     Delay(Duration),
-    /// The call never returns. Its caller can only drop the future.
+    /// The call of the store or event source never returns. Its caller can only drop the future.
     ///
     /// Use it to test timeouts and cancellation.
     Hang,
@@ -113,7 +113,7 @@ pub enum Fault {
 pub struct Injected {
     /// The operation that the injected fault affects.
     pub operation: Operation,
-    /// The moment of the fault: before or after the call.
+    /// The moment of the fault: before or after the call of the inner store or event source.
     pub moment: Moment,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Index {
     suspended: HashMap<BreadcrumbId, BTreeMap<u64, RunRef>, RandomState>,
     /// Rows of all suspended runs, by their sequence number.
     suspended_by_sequence: BTreeMap<u64, RunRef>,
-    /// Rows of transferred runs, by executor ID and executor version.
+    /// Ledger rows of the runs that wait for a worker with another executor version, by executor ID and this version.
     transferred: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, RunRef>>,
     /// Rows of ended runs, oldest first.
     ended: BTreeMap<u64, RunRef>,
@@ -33,7 +33,8 @@ pub(super) struct Index {
 type Position = (Arc<str>, Arc<str>, u64);
 
 impl Index {
-    /// Replaces a ledger row in the indexes. `before` is `None` for a new row, `after` for a removed row.
+    /// Replaces a run's row in all indexes of the tenant's run ledger. `before` is `None` for a new row, `after` for a removed
+    /// row.
     pub(super) fn replace(&mut self, before: Option<&RunRow>, after: Option<&RunRow>) {
         let of = after.or(before);
         let Some(run) = of.map(|row| &row.run) else {

@@ -32,7 +32,7 @@ impl LoggedEvent {
         }
     }
 
-    /// Returns the maximum number of bytes of memory that are freed if the logged event loses its context.
+    /// Returns the maximum number of bytes of memory that are freed if the logged event drops its breadcrumb's context.
     fn bytes(&self) -> usize {
         match self {
             Self::Shared(_, breadcrumb) => breadcrumb.size(),
@@ -82,7 +82,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Adds an event to the tenant's event log, and drops the oldest events and contexts that exceed the limits.
+    /// Adds an event to the tenant's event log, and drops the oldest events and the oldest breadcrumb contexts that exceed the
+    /// log's limits.
     pub(super) fn push(
         &mut self,
         kind: EventKind,

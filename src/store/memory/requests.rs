@@ -1,4 +1,4 @@
-//! Idempotency keys of the requests of one tenant.
+//! Idempotency keys of one tenant's requests for runs, by which a repeated request creates no second run.
 
 use super::{MemoryLimits, NAME, State, stage};
 use crate::model::{BreadcrumbId, Timestamp};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Maximum number of old idempotency keys that a request checks for deletion, unless the tenant has reached its limit of keys.
 const SWEPT: usize = 64;
 
-/// Executor ID and idempotency key, which identify a request.
+/// Executor ID and idempotency key, which identify a request for a run.
 type RequestId = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Requests {
     }
 }
 
-/// Creates the breadcrumb of a request, unless an earlier request has the same idempotency key.
+/// Creates the breadcrumb that triggers a requested run, unless an earlier request has the same idempotency key.
 pub(super) fn request(
     state: &mut State,
     request: &ValidRequest,

@@ -248,7 +248,7 @@ impl Runs {
         rules::held(self.row(&lease.run), lease)
     }
 
-    /// Removes the rows of the oldest ended runs, except for the newest `keep`.
+    /// Removes the ledger rows of all ended runs, except for the `keep` runs that ended last.
     pub(super) fn remove_oldest_ended(&mut self, keep: usize) {
         while let Some(run) = self.index.oldest_ended(keep).cloned() {
             let before = self.rows.remove(&run);

@@ -68,7 +68,7 @@ impl Table {
         (entry.breadcrumb.version == version).then_some(entry.writer.as_ref())
     }
 
-    /// Adds a version of a breadcrumb to the table, and replaces the previous one.
+    /// Adds a version of a breadcrumb to the tenant's breadcrumbs, and replaces the previous version.
     pub(super) fn put(&mut self, breadcrumb: Arc<Breadcrumb>, writer: Option<Writer>) {
         self.remove_entry(breadcrumb.id);
         self.bytes += breadcrumb.size();
@@ -135,7 +135,7 @@ impl Table {
         })
     }
 
-    /// Removes up to `most` expired breadcrumbs from the table.
+    /// Removes up to `most` of the tenant's expired breadcrumbs from memory.
     pub(super) fn expire(&mut self, now: Timestamp, most: usize) {
         for _ in 0..most {
             match self.expiries.first_key_value() {

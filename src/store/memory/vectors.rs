@@ -18,7 +18,7 @@ pub(super) const AT_ONCE: usize = 16;
 pub(super) struct VectorTable {
     /// The chunks of vectors. All but the last are full.
     chunks: Vec<Arc<Chunk>>,
-    /// The position of each breadcrumb's vector: the index of the chunk, and the index in the chunk.
+    /// Location of each breadcrumb's vector: the index of its chunk in `chunks`, and its index in the chunk.
     positions: HashMap<BreadcrumbId, (usize, usize)>,
     /// The breadcrumbs without a vector of their current version.
     missing: BTreeSet<OrderKey>,

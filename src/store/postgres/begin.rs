@@ -18,7 +18,7 @@ pub(super) struct BeginResponse {
     /// The tenant's row (counters and event positions) at the start of the transaction. Other transactions can change it until
     /// [`lock_tenant_row`] locks it.
     pub(super) tenant: Tenant,
-    /// Time of the store's clock at the start of the transaction.
+    /// Time of the store's clock at the start of the PostgreSQL transaction.
     pub(super) now: Timestamp,
     /// PostgreSQL's ID of the transaction, by which the outcome of an unanswered commit is found.
     pub(super) xid: String,

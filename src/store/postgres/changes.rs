@@ -25,8 +25,8 @@ pub(super) struct Changes {
     /// Ordering keys with runs that the transaction's jobs (store operations) added or changed. Each of these runs is still in the order of
     /// its ordering key.
     pub(super) joined_keys: BTreeSet<OrderingKey>,
-    /// Ordering keys whose first run may have ended, or may have left its position in the order. The next run of such a key may be
-    /// the first now.
+    /// Ordering keys whose first run may have ended, or may have left its position in the processing order of the key. The next
+    /// run of such a key may be the first now.
     pub(super) vacated_keys: BTreeSet<OrderingKey>,
     /// If `true`, the transaction made a run due at once, so it must record its time in the tenant's row.
     pub(super) records_time: bool,

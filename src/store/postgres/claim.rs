@@ -30,7 +30,7 @@ pub(super) struct ClaimNext {
 /// claim's PostgreSQL session, because the server may still execute the claim, or may not have received it yet.
 struct LeasedRunsQuery<'c> {
     claim: &'c ClaimNext,
-    /// Maximum time to wait for the end of the claim's PostgreSQL session.
+    /// Maximum time to wait until the PostgreSQL session in which runs were claimed has ended.
     wait_timeout: Duration,
 }
 
@@ -44,7 +44,7 @@ impl ClaimNext {
         }
     }
 
-    /// Completes a claim of due runs even if the caller stops waiting, and returns the leased rows.
+    /// Completes a claim of due runs even if the caller stops waiting, and returns the leased runs.
     pub(super) async fn claim(self, database: &Arc<Database>) -> Result<Vec<Leased>, StoreError> {
         database.loss.check()?;
         let (caller_guard, job_guard) = database.abandoned_jobs.begin(&self.tenant.name);

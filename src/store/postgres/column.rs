@@ -79,8 +79,8 @@ impl Decode<'_, Postgres> for Id {
     }
 }
 
-/// Escape character in the stored form of names, because PostgreSQL text cannot contain U+0000. The character represents U+0000
-/// if `0` follows, and itself if `1` follows.
+/// Escape character in stored names, such as executor IDs, because PostgreSQL text cannot contain U+0000. The character
+/// represents U+0000 if `0` follows, and itself if `1` follows.
 const ESCAPE: char = '\u{1A}';
 
 /// Escapes U+0000 in a name, such as an executor ID, for a PostgreSQL column. PostgreSQL text cannot contain U+0000, and

@@ -74,8 +74,8 @@ const SUPPORTED: [&str; 18] = [
     "user",
 ];
 
-/// Connection string parameters of other PostgreSQL clients, which the driver does not support. An error repeats only these names, because
-/// an unknown name can be part of a password with an unescaped `?` or `&`.
+/// Connection string parameters of other PostgreSQL clients, which the PostgreSQL driver `sqlx` does not support. An error
+/// repeats only these names, because an unknown name can be part of a password with an unescaped `?` or `&`.
 const UNSUPPORTED: [&str; 13] = [
     "channel_binding",
     "client_encoding",
@@ -92,7 +92,7 @@ const UNSUPPORTED: [&str; 13] = [
     "tcp_user_timeout",
 ];
 
-/// Returns an error if a PostgreSQL connection string contains a parameter that the driver does not read.
+/// Returns an error if a PostgreSQL connection string contains a parameter that the PostgreSQL driver `sqlx` does not read.
 fn refuse_unsupported(url: &str) -> Result<(), PostgresError> {
     let before_fragment = url.split('#').next().unwrap_or(url);
     let Some((_, query)) = before_fragment.split_once('?') else {

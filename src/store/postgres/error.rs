@@ -41,8 +41,8 @@ pub enum PostgresError {
         "invalid PostgreSQL connection string; check its scheme, user, host, port, database and options"
     )]
     InvalidUrl(#[source] BoxError),
-    /// The PostgreSQL connection string has a query parameter that the driver does not support. The error contains no value, and contains
-    /// the name only if it is a parameter of other PostgreSQL clients.
+    /// The connection string has a query parameter that the PostgreSQL driver `sqlx` does not support. The error contains no
+    /// value, and contains the name only if it is a parameter of other PostgreSQL clients.
     #[error(
         "the connection string has the unsupported parameter {}; remove it, or percent-encode `?` and `&` in the password",
         named(*number, *name)

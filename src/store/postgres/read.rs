@@ -19,8 +19,8 @@ pub(super) trait Read: Send + Sync {
     /// Returns the tenant whose jobs (store operations) without a waiting caller must end before the read, or `None` to read at once.
     fn tenant(&self) -> Option<&str>;
 
-    /// Notifies the read of the PostgreSQL session on which its next attempt will run. Does nothing by default. Called only if
-    /// [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
+    /// Notifies the read of the PostgreSQL session in which the read will be executed next. Does nothing by default. Called only
+    /// if [`IS_PREPARED`](Self::IS_PREPARED) is `true`.
     fn set_session(&self, _session: Session) {}
 
     /// Runs the read (or idempotent write) once over a PostgreSQL connection.

@@ -38,8 +38,8 @@ pub(super) const SWEPT: usize = 1_024;
 pub(super) struct Request(pub(super) ValidRequest);
 
 impl Job for Request {
-    /// Result of the request for its caller, and a flag that is `true` if the tenant may have more expired breadcrumbs. The
-    /// result is an error if the tenant has too many idempotency keys. This error does not fail the job, because the transaction
+    /// Answer to the caller that requested a run, and a flag that is `true` if the tenant may have more expired breadcrumbs. The
+    /// answer is an error if the tenant has too many idempotency keys. This error does not fail the job, because the transaction
     /// must still commit the checks of old keys.
     type Answer = (Result<Requested, StoreError>, bool);
 

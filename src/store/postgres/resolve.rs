@@ -66,7 +66,7 @@ pub(super) async fn resolve(
 enum Status {
     Committed(Option<CommitPosition>),
     NotCommitted,
-    /// The transaction has not ended yet.
+    /// The PostgreSQL transaction of the unanswered commit, or its session, has not ended yet.
     Running,
     Unknown,
 }

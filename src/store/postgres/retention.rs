@@ -80,9 +80,9 @@ async fn remove(
     Ok(removed.rows_affected().cast_signed())
 }
 
-/// Returns the number of rows to delete if the tenant has `count` rows and the limit is `limit`, or 0 while the excess is small.
-/// A small excess is at most a batch: a sixteenth of the limit, at most 256 rows. Otherwise the number is the excess, at most
-/// [`MOST`].
+/// Returns the number of events, tombstones or ended runs to delete if a tenant has `count` of them and the limit is `limit`, or
+/// 0 while the excess is small. A small excess is at most a batch: a sixteenth of the limit, at most 256 rows. Otherwise the
+/// number is the excess, at most [`MOST`].
 fn excess(count: i64, limit: usize) -> i64 {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let over = count.saturating_sub(limit);

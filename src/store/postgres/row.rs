@@ -32,10 +32,11 @@ macro_rules! columns {
 }
 pub(super) use columns;
 
-/// Number of columns of a run's row. It is also the index of the first column after the run's columns.
+/// Number of columns that a query selects for the ledger row of a run. It is also the index of the first column after the run's
+/// columns.
 pub(super) const COLUMNS: usize = 31;
 
-/// SQL that selects all columns of runs' rows.
+/// SQL query for all columns of the runs' ledger rows that a clause selects.
 macro_rules! select {
     ($clause:literal) => {
         concat!(

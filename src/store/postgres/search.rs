@@ -17,8 +17,8 @@ use std::sync::Arc;
 /// Maximum number of breadcrumbs on one page of a query, from which the query then selects the matching ones.
 const PAGE: usize = 256;
 
-/// Read of the breadcrumbs that a query selects, in the order of the query. The result includes the number of expired breadcrumbs that
-/// were read.
+/// Read of the breadcrumbs that a query selects, in the order that the query sets. The result includes the number of expired
+/// breadcrumbs that were read.
 pub(super) struct Search<'q> {
     pub(super) tenant: &'q TenantHandle,
     pub(super) query: &'q Query,

@@ -20,7 +20,7 @@ pub(super) enum Value {
     Texts(Vec<Option<String>>),
 }
 
-/// Implements the conversion of a column's values to a parameter of an SQL statement.
+/// Implements the conversion from a list of one column's values to an array parameter of an SQL statement.
 macro_rules! values {
     ($($of:ty => $variant:ident),*) => {$(
         impl From<Vec<$of>> for Value {
@@ -61,7 +61,7 @@ impl Value {
         }
     }
 
-    /// Returns the only value of a column with one row.
+    /// Converts an array parameter with one element to a parameter with only this value.
     fn only(self) -> Self {
         match self {
             Self::Numbers(mut numbers) => Self::Number(numbers.pop().flatten()),
@@ -213,7 +213,8 @@ impl Statement {
         });
     }
 
-    /// Returns the SQL text with numbered parameters. Statements that differ only in their values have the same text.
+    /// Returns the text of the SQL statement, with numbered parameters such as `$1` in place of the values. Statements that
+    /// differ only in their values have the same text.
     pub(super) fn sql(&self) -> &str {
         &self.sql
     }

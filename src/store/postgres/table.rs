@@ -146,7 +146,7 @@ impl Read for WriterQuery<'_> {
     }
 }
 
-/// Reads the origin of a run's trigger from the columns of a row, starting with the column at index `column`. The columns are:
+/// Reads the origin of a run's trigger from a row of a query result, starting with the column at index `column`. The columns are:
 /// `true` if the trigger's version is the current one, then its writer, correlation ID and hops.
 pub(super) fn origin(row: &PgRow, column: usize, run: &RunRef) -> sqlx::Result<Origin> {
     let is_current: bool = row.try_get(column)?;
@@ -255,7 +255,7 @@ fn push_columns(statement: &mut Statement, rows: &[&NewVersion]) {
     );
 }
 
-/// Reads a breadcrumb or a tombstone from a row, starting with the column at index `first`.
+/// Reads a breadcrumb or a tombstone from a row of a query result, starting with the column at index `first`.
 pub(super) fn read(row: &PgRow, first: usize) -> sqlx::Result<StoredBreadcrumb> {
     let at = |column: usize| first + column;
     let hints: Option<String> = row.try_get(at(15))?;

@@ -116,8 +116,9 @@ impl VectorSearch<'_> {
         Ok(is_enough.then(|| progress.nearest.into_scored()))
     }
 
-    /// Returns the SQL statements that begin a transaction for a vector search by index, and that set the search's number of
-    /// candidates. The server plans each statement with its parameters, so that it compares few selected rows without the index.
+    /// Returns the SQL statements that begin a transaction for a search with the approximate vector index, and that set the
+    /// search's number of candidates. The server plans each statement with its parameters, so that it compares few selected rows
+    /// without the index.
     fn settings(&self, page: usize) -> String {
         /// Maximum value of pgvector's setting `hnsw.ef_search`.
         const MOST: usize = 1_000;
@@ -133,8 +134,8 @@ impl VectorSearch<'_> {
         )
     }
 
-    /// Reads candidate breadcrumbs of a vector search page by page through a cursor until the result is complete. The server sorts the
-    /// candidates once.
+    /// Reads candidate breadcrumbs of a vector search page by page through an SQL cursor until the result is complete. The server
+    /// sorts the candidates once.
     async fn all(
         &self,
         conditions: &SqlConditions<'_>,
@@ -158,7 +159,7 @@ impl VectorSearch<'_> {
         Ok(progress.nearest.into_scored())
     }
 
-    /// Returns the first `most` candidate rows of a vector search, or declares a cursor over all rows if `most` is `None`.
+    /// Returns the first `most` candidate rows of a vector search, or declares an SQL cursor over all rows if `most` is `None`.
     async fn rows(
         &self,
         conditions: &SqlConditions<'_>,

@@ -16,8 +16,8 @@ use crate::store::embedding::{BreadcrumbVector, EmbedError, EmbeddingConfig, Une
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use std::sync::Arc;
 
-/// Deletes all stored vectors if `forget_vectors` was set, and records the model of the embedder. Fails if the stored vectors come from
-/// another model.
+/// Deletes all stored vectors if `forget_vectors` was set, and stores the name of the embedding model in the database. Fails if
+/// the stored vectors come from another model.
 pub(super) async fn prepare(
     connection: &mut PgConnection,
     settings: &Settings,

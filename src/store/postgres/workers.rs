@@ -153,7 +153,7 @@ async fn ordering_keys(
     ordering_keys.iter().map(ordering_key).collect()
 }
 
-/// Write that stores the record of a worker, and deletes old records.
+/// Write that stores the record of a worker, and deletes old worker records.
 pub(super) struct RecordWorker {
     pub(super) tenant: Arc<TenantHandle>,
     pub(super) worker: WorkerRecord,

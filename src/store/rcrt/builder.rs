@@ -59,7 +59,7 @@ pub struct RcrtBuilder {
     stream: StreamSettings,
 }
 
-/// Way in which the store gets its API token for the RCRT server: from the program, or issued by the server.
+/// Way in which the store gets its API token for the RCRT server: passed to the builder, or issued by the server.
 enum TokenOrigin {
     Given(BearerToken),
     Issued(String),

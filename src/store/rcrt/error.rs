@@ -26,7 +26,7 @@ pub(super) const MAX_BODY: usize = 2 << 20;
 pub struct SplitCharacter {
     /// The ID of the breadcrumb to update.
     pub id: BreadcrumbId,
-    /// The index of the update in its commit.
+    /// The index of the update in the commit's list of writes, counted from 0.
     pub write: usize,
 }
 

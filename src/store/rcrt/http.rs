@@ -73,10 +73,11 @@ pub(super) enum Failure {
     /// The RCRT server refuses the credentials, so the request changed nothing.
     #[error("{request} failed with status 401: {message}; check the API token of the RCRT store")]
     Unauthorized { request: String, message: String },
-    /// The request was not sent, so it changed nothing.
+    /// The HTTP request to the RCRT server was not sent, so it changed nothing.
     #[error("cannot send {request}; check the base URL and that the server is running")]
     Unsent { request: String, source: BoxError },
-    /// The request was sent without a complete response, so its effect is unknown.
+    /// The HTTP request was sent, but the RCRT server's response is incomplete or missing, so the effect of the request is
+    /// unknown.
     #[error(
         "{request} failed without a complete response, so its effect is unknown; see the cause"
     )]

@@ -27,7 +27,7 @@ impl Offsets {
             .map_or(0, |offsets| nearest(offsets, before))
     }
 
-    /// Records an offset in a list, with the update time of the row at this offset.
+    /// Caches an offset in a breadcrumb list, with the update time of the row at this offset.
     pub(super) fn record(&self, list: &Url, time: Timestamp, offset: usize) {
         let mut offsets = self.lock();
         if offsets.len() >= MOST && !offsets.contains_key(list) {

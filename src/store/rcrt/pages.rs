@@ -29,10 +29,10 @@ pub(super) struct Pages<'r> {
     returned: HashSet<BreadcrumbId>,
     /// Number of pages of the list that were read.
     pages: usize,
-    /// Number of rows of the list that were read, including duplicates and rows that cannot be parsed. A row that is too large
-    /// counts as a page.
+    /// Number of rows that were read from the breadcrumb list, including duplicates and rows that cannot be parsed. A row that is
+    /// too large counts as a page.
     rows_read: usize,
-    /// Number of rows of the list after which the search stops.
+    /// Number of rows read from the breadcrumb list after which the search stops.
     max_rows: usize,
     /// Number of rows that the second pass over the list has read since its last page with a new row. The second pass ends when
     /// the number reaches [`FIRST_PAGE`]. `None` during the first pass.
@@ -77,8 +77,9 @@ impl<'r> Pages<'r> {
         }
     }
 
-    /// Skips the rows of the list that are newer than `before`, for a query with at most `limit` results. Continues where the
-    /// last search of this list stopped, if the row there is newer. Later writes only push rows down, and deletions are detected.
+    /// Skips the rows of the breadcrumb list that are newer than `before`, for a query with at most `limit` results. Continues
+    /// where the last search of this list stopped, if the row there is newer. Later writes only push rows down, and deletions are
+    /// detected.
     pub(super) fn seek(&mut self, before: Timestamp, limit: usize) {
         self.seek = Some((before, Seek::default()));
         self.size = limit.clamp(FIRST_PAGE, PAGE);
@@ -131,7 +132,7 @@ impl<'r> Pages<'r> {
         Ok(gallop.end())
     }
 
-    /// Returns the new rows of the next page of the list, or `None` at the end of the list.
+    /// Returns the rows on the breadcrumb list's next page that were not returned before, or `None` at the end of the list.
     ///
     /// Concurrent writes push rows down, so a row can come twice. Deletions pull rows up, so each page starts with the last row
     /// of the previous page. If that row is unknown, the search goes back.
@@ -198,12 +199,13 @@ impl<'r> Pages<'r> {
         true
     }
 
-    /// Returns the number of rows of the list that were read.
+    /// Returns the number of rows that were read from the breadcrumb list.
     pub(super) fn rows_read(&self) -> usize {
         self.rows_read
     }
 
-    /// Returns the number of rows read if the search of the list has reached its maximum number of rows, otherwise `None`.
+    /// Returns the number of rows read from the breadcrumb list if the search has reached its maximum, or `None` if it may read
+    /// more rows.
     pub(super) fn rows_at_limit(&self) -> Option<usize> {
         (!self.is_below_limit()).then_some(self.rows_read)
     }

@@ -27,7 +27,7 @@ const MAX_TEXT: usize = 1_500;
 /// Maximum number of neighbours in one request of a vector search.
 const MOST_NEIGHBOURS: usize = 1_000;
 
-/// Returns the newest breadcrumbs that a query selects, in the order of the query.
+/// Returns the newest breadcrumbs that a query selects, in the order that the query sets.
 pub(super) async fn search(
     reader: &Reader,
     query: &Query,
@@ -313,7 +313,8 @@ fn too_far_error(rows_read: usize) -> StoreError {
     }
 }
 
-/// Returns the position just after all breadcrumbs with the update time `time`. Positions are sorted by update time, version and ID.
+/// Returns the first position after all breadcrumbs with the update time `time`, in the store's order of breadcrumbs. Positions
+/// are sorted by update time, version and ID.
 fn just_after(time: Timestamp) -> OrderPosition {
     let next = Timestamp::from_micros(time.as_micros().saturating_add(1));
     (next, 0, BreadcrumbId::NIL)

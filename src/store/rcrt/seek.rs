@@ -2,7 +2,8 @@
 //!
 //! A list is sorted newest first. While it is read, other clients add rows at the top and delete rows.
 
-/// Number of rows of a search's first step forward. A first step back towards the top of the list has the same length.
+/// Number of rows that the first step of a search skips towards the end of a breadcrumb list. A first step back towards the top
+/// of the list has the same length.
 const STEP: usize = 100;
 
 /// Next action of a search for a row of a breadcrumb list.
@@ -59,9 +60,9 @@ impl Seek {
 #[derive(Debug)]
 pub(super) struct Gallop {
     start: usize,
-    /// An offset whose row is newer than the wanted time.
+    /// An offset in the breadcrumb list whose row is newer than the wanted time.
     low: usize,
-    /// An offset whose row is not newer than the wanted time, or lies behind the end of the list.
+    /// An offset in the breadcrumb list whose row is not newer than the wanted time, or an offset behind the end of the list.
     high: Option<usize>,
     step: usize,
 }
@@ -77,8 +78,8 @@ impl Gallop {
         }
     }
 
-    /// Returns the offset of the next row that the search must read. `None` if a page of this size at [`low`](Self::low) has the
-    /// first row that is not newer.
+    /// Returns the offset in the breadcrumb list of the next row that the search must read. `None` if a page of this size at
+    /// [`low`](Self::low) has the first row that is not newer.
     pub(super) fn probe(&self, size: usize) -> Option<usize> {
         match self.high {
             None => Some(self.low.saturating_add(self.step)),
@@ -89,7 +90,7 @@ impl Gallop {
         }
     }
 
-    /// Records whether the row at an offset is newer than the wanted time.
+    /// Records whether the row at an offset in the breadcrumb list is newer than the wanted time.
     pub(super) fn record(&mut self, offset: usize, is_newer: bool) {
         match (is_newer, self.high) {
             (true, None) => {

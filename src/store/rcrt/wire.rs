@@ -114,8 +114,8 @@ fn sorted(context: &Json) -> Value {
     context
 }
 
-/// Returns a description of an update that the server does not support: one that sets the context or the hints of a breadcrumb to
-/// null. Returns `None` for any other update. The server would retain the old value.
+/// Returns a description of an update that the server does not support: one that sets the context or the `llm_hints` of a
+/// breadcrumb to null. Returns `None` for any other update. The server would retain the old value.
 pub(super) fn unsupported_clearing(patch: &Patch) -> Option<&'static str> {
     let is_null = |json: &Option<Json>| json.as_ref().is_some_and(|json| **json == Value::Null);
     if is_null(&patch.context) {

@@ -6,7 +6,8 @@ use crate::model::{BreadcrumbId, Json, Timestamp};
 use crate::store::row::{AttemptEnd, Origin, RunRow};
 use crate::store::{ClaimId, Claimed, KeyPosition, Lease, RunEnd, RunRef, RunState, StoreError};
 
-/// Returns the row of the run of a lease, or [`StoreError::LeaseLost`] if the lease is not the newest one of the run.
+/// Returns the ledger row of the lease's run, or [`StoreError::LeaseLost`] if the lease has ended or is not the newest one of the
+/// run.
 pub(in crate::store) fn held(row: Option<RunRow>, lease: &Lease) -> Result<RunRow, StoreError> {
     let held = row.filter(|row| row.is_held(lease));
     held.ok_or_else(|| StoreError::LeaseLost {
@@ -121,8 +122,8 @@ pub(in crate::store) fn transfer(
     })
 }
 
-/// Accepts a run that was transferred to another version of its executor, and makes the run due. A row that left the order of its
-/// ordering key goes to the end of this order. `is_alone` is `true` if the order has no other rows.
+/// Ends the wait of a transferred run for another version of its executor, and makes the run due at once. A row that left the
+/// order of its ordering key goes to the end of this order. `is_alone` is `true` if the order has no other rows.
 pub(in crate::store) fn accept(
     row: RunRow,
     is_alone: bool,

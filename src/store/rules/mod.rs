@@ -48,7 +48,8 @@ pub(in crate::store) struct Facts<'r> {
 pub(in crate::store) struct FirstOfKey {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) due: Option<Timestamp>,
-    /// The lease duration of this first run, which is how long a later run waits for it if it has no future due time.
+    /// The lease duration of this first run, after which a worker tries again to claim a later run if this run has no future due
+    /// time.
     pub(in crate::store) lease: Duration,
 }
 
@@ -82,7 +83,7 @@ impl RowChange {
         }
     }
 
-    /// Returns a change of a ledger row that does not move in the order of its ordering key.
+    /// Returns a change that leaves a ledger row at its position in the processing order of its ordering key.
     fn of(row: RunRow) -> Self {
         Self {
             is_changed: true,
@@ -109,8 +110,8 @@ impl RowChange {
         self.leaves = true;
     }
 
-    /// Returns `true` if the run of the row is due now. A store must then remember that its clock has shown this time, so that the
-    /// row stays due after the clock is set back.
+    /// Returns `true` if the run is due at `now` after this change of its ledger row. A store must then remember that its clock
+    /// has shown this time, so that the row stays due after the clock is set back.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(in crate::store) fn is_due(&self, now: Timestamp) -> bool {
         self.row.due.is_some_and(|due| due <= now)

@@ -57,7 +57,7 @@ impl VectorCache {
         }
     }
 
-    /// Returns the maximum number of vector elements that fit into the cache.
+    /// Returns the maximum number of vector elements that fit into this in-memory cache.
     fn max_elements(&self) -> usize {
         self.bytes / size_of::<f32>()
     }
@@ -74,12 +74,12 @@ pub(super) struct CacheSearch<'c> {
     dimensions: usize,
     hits: usize,
     missing: Vec<VectorKey>,
-    /// Concatenated vectors that the search read from the file because the cache lacks them.
+    /// Concatenated vectors that the search read from the SQLite file because the in-memory cache lacks them.
     elements: Vec<f32>,
 }
 
 impl CacheSearch<'_> {
-    /// Returns the cached vector with a key, or `None` if the cache lacks it.
+    /// Returns the vector with a key from the in-memory cache, or `None` if the cache lacks it.
     pub(super) fn get(&mut self, key: VectorKey) -> Option<&[f32]> {
         let (known, chunk, first) = self
             .vectors
@@ -94,7 +94,7 @@ impl CacheSearch<'_> {
         })
     }
 
-    /// Records a vector that the search read from the file, to add it to the cache later.
+    /// Records a vector that the search read from the SQLite file, to add it to the in-memory cache when the search ends.
     pub(super) fn add_missing(&mut self, key: VectorKey, vector: &[f32]) {
         if self.elements.len() + vector.len() <= self.cache.max_elements() {
             self.elements.extend_from_slice(vector);
@@ -102,7 +102,7 @@ impl CacheSearch<'_> {
         }
     }
 
-    /// Ends the vector search, and adds the recorded vectors to the cache.
+    /// Ends the vector search, and adds the recorded vectors to the in-memory cache.
     pub(super) fn end(self) {
         if self.missing.is_empty() {
             return;

@@ -18,7 +18,7 @@ pub(super) struct FileGuard {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Device and inode of each open file of the SQLite database, in the order of the files.
+    /// Device and inode of each open file of the SQLite database, in the order of the paths in `FileGuard::files`.
     identities: Vec<Identity>,
     /// Length of the SQLite file at the last check, in bytes.
     length: u64,
@@ -202,7 +202,7 @@ pub(super) fn is_corruption(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Checks a SQLite file through a separate connection, whose cache cannot hide missing pages.
+/// Returns `true` if a new connection, which has no cached pages yet, finds no damage in a SQLite file.
 fn is_intact(path: &Path) -> bool {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let result = Connection::open_with_flags(path, flags).and_then(|connection| {

@@ -107,7 +107,7 @@ impl Listener {
         }
     }
 
-    /// Wakes the event subscribers, and records the current `data_version` for the next check.
+    /// Wakes the event subscribers, and reads SQLite's `data_version`, against which the next check detects commits.
     fn wake(&mut self) {
         self.has_changed();
         self.progress.announce();

@@ -1,5 +1,5 @@
-//! Selection of the claimable runs: the first run of each ordering key, an executor's due runs, and the runs that wait for a
-//! version of the executor.
+//! Selection of the runs that workers can claim or take over: the first run of each ordering key, due runs, and runs transferred
+//! to an executor version.
 
 use super::column::{number, time};
 use super::tenant::TenantTransaction;

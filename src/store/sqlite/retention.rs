@@ -25,7 +25,7 @@ pub(super) const RUNS: &str = "
         WHERE tenant = ?1 AND over IS NOT NULL ORDER BY over LIMIT ?2)";
 
 /// Deletes a tenant's oldest events, tombstones or ended runs if their number exceeds the limit for this kind of row by more than
-/// a batch. A batch is a sixteenth of the limit, at most 256 rows.
+/// one deletion batch. A batch is a sixteenth of the limit, at most 256 rows.
 pub(super) fn delete_excess(transaction: &mut TenantTransaction<'_>) -> Result<(), Fault> {
     let limits = transaction.limits;
     let tenant = &transaction.tenant;

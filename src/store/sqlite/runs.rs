@@ -254,7 +254,7 @@ pub(super) fn accept_transfers(
     Ok(accepted.len())
 }
 
-/// Makes a run due that waited for a certain version of its executor, because a worker accepts the run.
+/// Ends the wait of a transferred run for another version of its executor, and makes the run due in the SQLite ledger.
 fn accept(transaction: &mut TenantTransaction<'_>, stored: StoredRun) -> Result<(), Fault> {
     let StoredRun { serial, row } = stored;
     let is_alone = queue::first(transaction, &row.run, Some(serial))?.is_none();

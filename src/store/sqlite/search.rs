@@ -16,8 +16,8 @@ const MERGED: usize = 64;
 /// Maximum number of a query's required tags that the SQL tests one by one for each candidate breadcrumb.
 const TESTED: usize = 16;
 
-/// Returns the breadcrumbs that a query selects, in the order of the query, and the number of expired breadcrumbs that were read. Ends
-/// early with a partial result if the caller stops waiting.
+/// Returns the breadcrumbs that a query selects, in the order that the query sets, and the number of expired breadcrumbs that
+/// were read. Ends early with a partial result if the caller stops waiting.
 pub(super) fn search(
     connection: &Connection,
     tenant: i64,

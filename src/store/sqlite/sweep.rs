@@ -18,7 +18,8 @@ pub(super) struct Sweep {
     pub(super) limits: SqliteLimits,
     pub(super) time: Arc<StoreClock>,
     pub(super) tenant: Arc<str>,
-    /// Queue of the writer's jobs, a weak reference so that the writer thread ends with the last handle.
+    /// Queue of the SQLite writer's jobs (store operations), as a weak sender, so that the sweep does not keep the writer
+    /// thread running.
     pub(super) writes: mpsc::WeakSender<Box<dyn Job>>,
     /// If `true`, a sweep of expired breadcrumbs is running. Dropping the sweep sets it to `false`.
     pub(super) is_running: Arc<AtomicBool>,

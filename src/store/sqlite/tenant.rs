@@ -1,5 +1,5 @@
-//! Row of a tenant in the SQLite table `ux_tenants`, and the tenant's transaction in which a job (store operation) of the writer
-//! thread runs.
+//! Row of a tenant in the SQLite table `ux_tenants`, and the open transaction in which the writer thread runs a job (store
+//! operation) on the tenant.
 
 use super::NAME;
 use super::builder::SqliteLimits;

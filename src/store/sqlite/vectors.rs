@@ -25,8 +25,8 @@ pub(super) const WITHOUT: &str = "
     FROM ux_breadcrumbs AS b INDEXED BY ux_breadcrumbs_by_time LEFT JOIN ux_vectors AS v ON v.serial = b.serial
     WHERE b.tenant = ?1 AND b.deleted = 0 AND b.updated_at > ?2 ORDER BY b.updated_at LIMIT ?3";
 
-/// Deletes all stored vectors of breadcrumbs if `forgets` is `true`, and records the embedder in the SQLite file if the file
-/// names none.
+/// Deletes all stored vectors of breadcrumbs if `forgets` is `true`, and stores the embedding model's name in the SQLite file if
+/// the file names none.
 ///
 /// The inner result is an error if the stored vectors come from another model. Then nothing was changed.
 pub(super) fn prepare(

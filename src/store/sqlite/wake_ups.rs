@@ -11,7 +11,8 @@ use uuid::Uuid;
 pub(super) struct WakeUps {
     /// Datagram sockets of the databases on the SQLite file, or `None` if the database sends no datagrams.
     sockets: Option<Arc<Sockets>>,
-    /// The datagram sockets of other processes that the current transaction wakes. Empty if the transaction wrote no events.
+    /// The datagram sockets of other processes that the SQLite writer wakes after the commit of its current transaction. Empty if
+    /// the transaction wrote no events.
     others: Vec<Uuid>,
     /// Datagram sockets that refused a datagram, probably because their processes have ended. The next transaction deletes their
     /// rows.

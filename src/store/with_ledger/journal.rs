@@ -38,10 +38,10 @@ impl Response {
     }
 }
 
-/// Returns the run state that contains a saved response, or `None` if the response cannot be saved. A saved response consists of the
-/// writes and the end of a run. It cannot be saved for any end but [`RunEnd::Done`] and [`RunEnd::Failed`], or for a done run without
-/// writes. It cannot be saved with an update or a deletion either, because other writers may have changed the same breadcrumb before
-/// the saved response is written.
+/// Encodes a run's response as a run state for the ledger, or returns `None` if the response cannot be saved. A saved response
+/// consists of the writes and the end of a run. It cannot be saved for any end but [`RunEnd::Done`] and [`RunEnd::Failed`], or
+/// for a done run without writes. It cannot be saved with an update or a deletion either, because other writers may have changed
+/// the same breadcrumb before the saved response is written.
 pub(super) fn encode(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Json> {
     let letter = match end {
         RunEnd::Done => None,
@@ -69,7 +69,7 @@ pub(super) fn encode(lease: &Lease, writes: &[Write], end: &RunEnd) -> Option<Js
     Some(json!({FIELD: text}).into())
 }
 
-/// Returns `true` if the saved state of a run is a saved response.
+/// Returns `true` if the saved state of a run contains a saved response.
 pub(super) fn is_response(state: &Json) -> bool {
     state.get(FIELD).is_some()
 }

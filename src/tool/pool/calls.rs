@@ -28,7 +28,7 @@ struct Call {
 pub(super) struct StuckCheck {
     /// The names of the tools whose calls have become stuck.
     pub(super) stuck: Vec<Arc<str>>,
-    /// The number of newly stuck calls whose slots are replaced.
+    /// The number of replacement slots that the pool adds for the newly stuck calls.
     pub(super) replaced: usize,
     /// The earliest time at which another call of the pool can become stuck.
     pub(super) next: Option<Instant>,

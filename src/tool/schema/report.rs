@@ -5,9 +5,9 @@ use crate::error::excerpt;
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind as Kind;
 
-/// Maximum number of schema violations in one message.
+/// Maximum number of schema violations that one message about an invalid value lists.
 const LISTED_VIOLATIONS: usize = 5;
-/// Maximum length in bytes of an excerpt of the invalid value in a message.
+/// Maximum length in bytes of an excerpt of the invalid value in the message about a schema violation.
 const VALUE_BYTES: usize = 100;
 /// Maximum length in bytes of the message about one schema violation.
 const MESSAGE_BYTES: usize = 400;
@@ -18,7 +18,7 @@ pub(super) fn of_schema(error: &ValidationError<'_>) -> String {
     describe(error)
 }
 
-/// The message for an invalid value whose list of schema violations would need too much memory.
+/// The error text for an invalid value whose list of schema violations would need too much memory.
 pub(super) const WITHHELD: &str = "the value does not fit its schema, and is too large to name the violations; send \
                                    fewer items or fields";
 

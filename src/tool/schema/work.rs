@@ -89,7 +89,7 @@ struct Step<'v> {
     level: usize,
     /// Length in bytes of the path to the value that this step of the check reads. Each error contains the path.
     path_bytes: usize,
-    /// If `true`, the errors of this step are part of the error of an `anyOf` or a `oneOf`.
+    /// If `true`, this step of the check belongs to an `anyOf` or a `oneOf`, whose error contains the errors of the step.
     in_choice: bool,
 }
 

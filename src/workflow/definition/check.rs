@@ -32,7 +32,8 @@ pub(super) fn check(workflow: &Workflow) -> Result<Vec<WorkflowWarning>, Workflo
     Ok(names.warnings)
 }
 
-/// Checks that each name in a workflow definition refers to an existing entry, and records the entries that are used.
+/// Checks that each prompt, model, schema, tool, agent and flow to which a workflow definition refers exists, and collects the
+/// used names.
 struct Names<'w> {
     workflow: &'w Workflow,
     used: BTreeSet<(&'static str, String)>,

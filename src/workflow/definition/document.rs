@@ -8,7 +8,7 @@ use crate::workflow::WorkflowLoadError;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// The parsed text of a definition in JSON or, with the feature `yaml`, in YAML.
+/// The parsed text of a definition, such as a workflow definition, in JSON or, with the feature `yaml`, in YAML.
 #[derive(Debug)]
 pub(crate) enum Document<'t> {
     Json {
@@ -20,7 +20,7 @@ pub(crate) enum Document<'t> {
 }
 
 impl<'t> Document<'t> {
-    /// Parses the text of a definition in JSON of at most 1 MiB.
+    /// Parses the JSON text of a definition, such as a workflow definition, of at most 1 MiB.
     ///
     /// # Errors
     /// Returns the problem with its position. A duplicate key in an object is an error.
@@ -38,8 +38,8 @@ impl<'t> Document<'t> {
         yaml::read(text).map(Self::Yaml).map_err(load_error)
     }
 
-    /// Parses the text of a definition as YAML if the feature `yaml` is enabled and the text does not start with `{`, otherwise
-    /// as JSON.
+    /// Parses the text of a workflow or other definition: as YAML if the feature `yaml` is enabled and the text does not start
+    /// with `{`, otherwise as JSON.
     ///
     /// # Errors
     /// Returns the problem with its position.

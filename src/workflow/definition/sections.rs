@@ -69,8 +69,8 @@ pub struct AgentSpec {
     /// Name of the JSON Schema of the agent's answers, from the section `schemas` of the workflow definition. Without a schema,
     /// an answer can be any text.
     pub output: Option<String>,
-    /// Earlier messages of the session and of the agent's own conversation that a request contains: `all`, `none`, or the number
-    /// of the newest messages. Defaults to `all`.
+    /// Earlier messages that a request to the agent's model contains, from the session and the agent's own conversation: `all`,
+    /// `none`, or the number of the newest messages. Defaults to `all`.
     #[serde(default)]
     #[cfg_attr(
         feature = "schema",

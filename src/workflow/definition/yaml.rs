@@ -1,4 +1,5 @@
-//! Parser of definitions in YAML. Returns the same value as for JSON, with the position of each part in the text.
+//! Parser of definitions in YAML, such as workflow definitions. Returns the same value as for JSON, with the position of each
+//! part in the text.
 
 use crate::model::Json;
 use crate::model::{DefinitionPath, DefinitionPathPart, Position};
@@ -8,8 +9,8 @@ use serde_json::{Map, Number, Value};
 use serde_saphyr::{Location, Options, Spanned};
 use std::fmt;
 
-/// Maximum number of nested levels of lists and objects in a definition in YAML. Fewer than in JSON, because the parser needs 40 KiB of
-/// stack for each level without optimisation, and threads have 2 MiB.
+/// Maximum number of nested levels of lists and objects in the YAML text of a definition, such as a workflow definition. Fewer
+/// than in JSON, because the parser needs 40 KiB of stack for each level without optimisation, and threads have 2 MiB.
 const MAX_LEVELS: usize = 32;
 
 /// A definition parsed from YAML, with the position of each value in the text.

@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Result of the work of an agent in a step: an answer, a failure or a wait.
+/// Result of running an agent in a flow step: an answer, a failure, or the wake condition of the suspended agent.
 enum AgentOutcome {
     /// The agent answered. The value is the context of the agent's response breadcrumb.
     Answer(Json),
@@ -34,7 +34,7 @@ enum AgentOutcome {
 }
 
 impl Step<'_> {
-    /// Runs the agent of a step, and the agents that it calls, until the agent of the step answers or waits.
+    /// Runs the agent of a flow step, and the agents that it calls, until the step's agent answers, fails or is suspended.
     pub(super) async fn agent(&self, agent: &str, input: &Json) -> Result<StepResult, BoxError> {
         let agent_state = AgentState {
             agent: agent.to_owned(),
@@ -56,7 +56,8 @@ impl Step<'_> {
         })
     }
 
-    /// Runs one agent until it answers or waits. The agent is the agent of the step, or an agent that another agent called.
+    /// Runs one agent of a flow step until the agent answers, fails or is suspended. The agent is the agent of the step, or an
+    /// agent that another agent called.
     ///
     /// The function recurses for each agent that an agent calls. These calls form no cycles, so the depth is at most the number of
     /// agents.

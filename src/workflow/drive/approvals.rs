@@ -19,8 +19,8 @@ impl Assembly {
         human::fingerprint(self.workflow().hash(), self.tools.registered(tool))
     }
 
-    /// Returns the digest of a tool call: of the tool, the input and the definitions. An approval with this digest is valid only
-    /// for this call.
+    /// Returns the digest of a tool call: a hash of the tool, its input, and the definitions of the workflow and the tool. An
+    /// approval with this digest is valid only for this call.
     pub(super) fn digest_of(&self, tool: &str, input: &Json) -> String {
         self.digest_with(tool, input, &self.fingerprint(tool))
     }

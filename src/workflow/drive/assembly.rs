@@ -58,7 +58,7 @@ use std::sync::atomic::AtomicBool;
 pub struct Assembly {
     pub(super) workflow: Arc<Workflow>,
     pub(super) store: Arc<dyn BreadcrumbStore>,
-    /// Tools of the workflow, by their names in the definition.
+    /// Tools of the workflow, by their names in the workflow definition.
     pub(super) tools: ToolRegistry,
     pub(super) guardrails: Guardrails,
     /// Compiled output schemas of the workflow's model steps, by schema name.

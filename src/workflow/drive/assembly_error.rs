@@ -19,7 +19,7 @@ pub enum AssemblyError {
     NotRegistered {
         /// Kind of the missing item, which is `tool`, `model` or `guardrail`, or `agent` for an unknown agent of the workflow.
         what: &'static str,
-        /// Name of the missing item in the definition.
+        /// Name of the missing tool, model, guardrail or agent in the workflow definition.
         name: String,
         /// Registered name that is closest to the missing name.
         nearest: Option<String>,
@@ -37,7 +37,7 @@ pub enum AssemblyError {
         /// Name of the agent or model entry without a model name, or `summarise` for the compaction policy.
         name: String,
     },
-    /// A step or the compaction policy uses a registered provider as its model, but only agents can use providers.
+    /// A step or the compaction policy uses a registered model provider as its model, but only agents can use model providers.
     #[error(
         "model {name:?} is used by a step or for summaries, but is registered as a provider, which only agents can use; register a chat \
          model in its place"
@@ -51,17 +51,17 @@ pub enum AssemblyError {
         "the workflow has schemas, which need the feature \"validate\"; enable the feature, or remove the schemas"
     )]
     NoValidation,
-    /// A limit in `policies.limits` of the definition is above the maximum that the services allow.
+    /// A limit in `policies.limits` of the workflow definition is above the maximum that the services allow.
     #[error(
         "policies.limits.{limit} is {found}, and the services allow at most {most}; lower the limit in the definition, or raise the \
          maximum with Services::limits"
     )]
     OverLimit {
-        /// Name of the limit, which is `steps`, `items`, `value_bytes` or `total_bytes`.
+        /// Name of the limit in `policies.limits` that is too high: `steps`, `items`, `value_bytes` or `total_bytes`.
         limit: &'static str,
-        /// Value of the limit in the definition, or its default.
+        /// Value of the limit in the workflow definition, or the default value if the definition does not set the limit.
         found: u64,
-        /// Maximum value of the limit that the services allow.
+        /// Maximum that the services allow for this limit of the workflow definition.
         most: u64,
     },
     /// A step or agent would write a protected schema, such as a request, an answer of a person or a definition.
@@ -72,14 +72,15 @@ pub enum AssemblyError {
         /// Name of the protected schema.
         schema: String,
     },
-    /// The definition gives a new name to a tool of another service. Requests to this service must contain the tool's registered name.
+    /// The workflow definition gives a new name to a tool of another service. Requests to this service must contain the tool's
+    /// registered name.
     #[error(
         "tool {tool:?} belongs to another service and cannot be renamed to {name:?}; use the name {tool:?} in \"tools\""
     )]
     CannotRename {
         /// Name with which the tool is registered.
         tool: String,
-        /// Other name of the tool in the definition.
+        /// New name of the tool in the workflow definition.
         name: String,
     },
     /// A registered tool cannot be used with its settings in the section `tools`.
@@ -106,7 +107,7 @@ pub enum AssemblyError {
 }
 
 impl AssemblyError {
-    /// Returns [`Retry::Never`]: the definition or the registered services have to change.
+    /// Returns [`Retry::Never`]: the workflow definition or the registered services have to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never

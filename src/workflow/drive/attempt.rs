@@ -32,7 +32,7 @@ const MAX_CONCURRENT_STEPS: usize = 32;
 /// Longest delay for which an idle flow run sleeps within its attempt. For a longer delay the run is suspended.
 const MAX_IDLE_SLEEP: Duration = Duration::from_secs(5);
 
-/// Result of a step's work, or `None` if the step was aborted.
+/// Path of a step and the result of its work, or `None` if the work was aborted.
 type Done = Option<(StepPath, Result<StepResult, BoxError>)>;
 
 /// State of one attempt at a flow run.
@@ -44,7 +44,7 @@ pub(super) struct Drive<'d> {
     pub(super) finished: Option<Finish>,
     /// The run's steps in flight, by step path, each with its resolved task. Waiting steps are in flight too.
     pub(super) ready: BTreeMap<StepPath, Arc<Ready>>,
-    /// State that the driver saves for each step in flight, by step path.
+    /// Execution state of each step in flight, which is saved with the state of the flow run, by step path.
     pub(super) checkpoints: BTreeMap<StepPath, StepCheckpoint>,
     /// Steps to start or to continue in this attempt at the flow run.
     pub(super) queue: VecDeque<StepPath>,
@@ -54,13 +54,13 @@ pub(super) struct Drive<'d> {
     pub(super) waiting_agents: BTreeMap<StepPath, Wake>,
     /// Handle with which running steps request that the run's state is saved.
     pub(super) saver: Saver,
-    /// Requests of running steps to save the run's state, each with the sender that reports the save.
+    /// Requests of running steps to save the flow run's state, each with a sender that confirms the save to the step.
     pub(super) saves: mpsc::Receiver<oneshot::Sender<()>>,
     /// `true` if the state of the flow run has not changed since its last save.
     pub(super) is_saved: bool,
     /// If `true`, a step other than an agent step has ended since the last save of the run.
     pub(super) has_unsaved_outcome: bool,
-    /// Senders that report the next save of the run to the steps that requested it.
+    /// Senders that confirm the next save of the flow run's state to the steps that requested it.
     pub(super) save_waiters: Vec<oneshot::Sender<()>>,
     /// Paths of the steps that started after the last save of the run. Each path has the driver state of its step from before the start.
     /// The futures of these steps are not polled before the next save.
@@ -454,8 +454,8 @@ impl<'d> Drive<'d> {
         self.finished = self.finished.take().or(next.finished);
     }
 
-    /// Removes the driver state of an ended step. Records the breadcrumbs that the step wrote or received in `ended_breadcrumbs`, for later
-    /// `wait_for` steps.
+    /// Removes the execution state of an ended step. Records the breadcrumbs that the step wrote or received in
+    /// `ended_breadcrumbs`, for later `wait_for` steps.
     fn remove_checkpoint(&mut self, path: &StepPath) -> Option<StepCheckpoint> {
         let checkpoint = self.checkpoints.remove(path);
         if let Some(checkpoint) = &checkpoint {

@@ -11,8 +11,8 @@ use crate::store::Wake;
 use tokio::time::Instant;
 
 impl Drive<'_> {
-    /// Returns `true` if this attempt is about to end, so that no further step starts. The check can decide that the attempt
-    /// yields to the next one.
+    /// Returns `true` if this attempt at the flow run is about to end, so that no further step starts. The check can decide that
+    /// the attempt yields to the next one.
     pub(super) fn is_ending(&mut self, now: Timestamp) -> bool {
         if self.early_end.reason.is_none() {
             let has_running_steps = !self.running.is_empty();

@@ -1,4 +1,4 @@
-//! Saved state of a flow run: the progress of the flow, and the driver's state of the steps in flight.
+//! Saved state of a flow run: the progress of the flow, and the execution state of the steps in flight.
 
 use super::event::StepEventKind;
 use super::model_tap::Listener;
@@ -47,7 +47,7 @@ pub(super) struct PollProgress {
     pub(super) refused: HashSet<(BreadcrumbId, u64)>,
 }
 
-/// State that the driver saves for a step in flight.
+/// Execution state of a step in flight, which is saved with the state of the flow run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct StepCheckpoint {
     pub(super) attempt: u32,
@@ -123,8 +123,8 @@ impl StepCheckpoint {
         values.fold(0, usize::saturating_add)
     }
 
-    /// Returns the driver's state with which the next attempt at a step starts: only the attempt number and the agents remain.
-    /// The step's agents retain their conversations and the results of their calls, so that no call is repeated.
+    /// Returns the execution state with which the next attempt at a step starts: only the attempt number and the agents
+    /// remain. The step's agents retain their conversations and the results of their calls, so that no call is repeated.
     pub(super) fn for_another_attempt(self) -> Self {
         Self {
             attempt: self.attempt,
@@ -200,12 +200,12 @@ impl<'de> Deserialize<'de> for Agents {
     }
 }
 
-/// Handle with which a running step requests saves of the run's state from the driver.
+/// Handle with which a running step requests that the state of its flow run is saved.
 #[derive(Clone, Debug)]
 pub(super) struct Saver(pub(super) mpsc::Sender<oneshot::Sender<()>>);
 
 impl Saver {
-    /// Waits until the driver has saved all changes of the run's state that were made before the call.
+    /// Waits until all changes of the flow run's state that were made before the call are saved.
     pub(super) async fn save(&self) -> Result<(), ContextError> {
         let over = || ContextError::Unsupported {
             operation: "save",

@@ -3,7 +3,7 @@
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use serde_json::json;
 
-/// Control order to a run of a flow, written as a `workflow.control.v1` breadcrumb.
+/// Control order to a flow run (cancel, pause or resume), written as a `workflow.control.v1` breadcrumb.
 ///
 /// Any program with access to the store can write it. A control order for a run that has ended has
 /// no effect.
@@ -50,7 +50,8 @@ impl Control {
         }
     }
 
-    /// Returns the breadcrumb that sends this control order to the run of a trigger.
+    /// Returns the breadcrumb that sends this control order (cancel, pause or resume) to the flow run
+    /// of a trigger.
     ///
     /// Its context has `run`, the ID of the trigger, and `action`. Its tag is `run:<id>`.
     #[must_use]
@@ -66,7 +67,8 @@ impl Control {
         Selector::schema(Self::SCHEMA).all_tags([tag(trigger)])
     }
 
-    /// Returns the control order in a breadcrumb, or `None` if its action is unknown.
+    /// Returns the control order (cancel, pause or resume) in a breadcrumb, or `None` if its action is
+    /// unknown.
     pub(super) fn read(order: &Breadcrumb) -> Option<Self> {
         let action = order.context.text("action")?;
         let mut all = Self::ALL.into_iter();

@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// Store of the conversations of the agents in a flow run. Later turns of the session continue these conversations.
 #[async_trait]
 pub(crate) trait Conversations: Send + Sync {
-    /// Wraps an agent's provider, so that each request also contains the agent's earlier messages. `path` is the step path of the agent.
+    /// Wraps an agent's model provider, so that each request also contains the agent's earlier messages. `path` is the step path
+    /// of the agent.
     fn around(
         &self,
         path: &StepPath,

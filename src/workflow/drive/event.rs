@@ -40,7 +40,7 @@ pub struct StepEvent {
     pub parent: Option<Arc<str>>,
     /// Path of the step to which the event belongs. For an agent that another agent called, the names of the called agents follow.
     pub path: StepPath,
-    /// Number of the event among all events that this process reports of the run, counted from 1 without gaps.
+    /// Number of the event among all events of the flow run that this process reports, counted from 1 without gaps.
     pub sequence: u64,
     /// Kind of the event, with its data, such as the text of a model's answer or the ID of a tool call.
     ///
@@ -60,7 +60,7 @@ pub enum StepEventKind {
         /// Sequence number of the [`FlowEvent`] in the flow run. The number is the same in each process that reports the event.
         /// Of two events with the same number, the later one counts.
         sequence: u64,
-        /// Kind of the event of the flow, such as the start or the end of a step.
+        /// Kind of the flow run's event, such as the start or the end of a step.
         kind: FlowEventKind,
     },
     /// An agent or model step sends a request to a model.

@@ -45,7 +45,8 @@ use std::sync::Arc;
 /// Schema of the breadcrumbs with the events of a flow run.
 pub(crate) const PROGRESS: &str = "workflow.progress.v1";
 
-/// Maximum number of steps that the interpreter begins before the driver yields to other tasks and polls for control orders.
+/// Maximum number of steps that the interpreter begins before the driver yields to other tasks and polls for control orders
+/// (cancel, pause or resume).
 const STRIDE: u64 = 256;
 
 impl Assembly {

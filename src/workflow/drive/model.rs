@@ -102,8 +102,9 @@ enum Objection {
 }
 
 impl Step<'_> {
-    /// Returns the messages of a model step to its model. The text of the definition and the user's own message are unchanged, and all
-    /// other values are fenced data. Next to the user's message, the schema of the answer is in the system message.
+    /// Returns the messages that a model step sends to its model. The text of the definition and the user's own message are
+    /// unchanged, and all other values are fenced data. Next to the user's message, the schema of the answer is in the system
+    /// message.
     fn messages(
         &self,
         prompt: Option<&str>,

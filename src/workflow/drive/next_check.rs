@@ -21,13 +21,13 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) struct NextCheck {
     /// Time of the next poll, used only if no runtime notifies the run of answers and control orders.
     at: Instant,
-    /// Future that ends when a runtime notifies the flow run of an answer to a step or of a control order. `None` if no runtime
-    /// notifies the run.
+    /// Future that ends when a runtime notifies the flow run of an answer to a step or of a control order (cancel, pause or
+    /// resume). `None` if no runtime notifies the run.
     announced: Option<BoxFuture<'static, ()>>,
 }
 
 impl NextCheck {
-    /// Schedules the first poll for answers and control orders: one usual interval from now.
+    /// Schedules the first poll of the store for answers and control orders after [`POLL_INTERVAL`].
     pub(super) fn new() -> Self {
         Self {
             at: Instant::now() + POLL_INTERVAL,
@@ -35,12 +35,13 @@ impl NextCheck {
         }
     }
 
-    /// Schedules the next poll after the usual interval, and no longer waits for notifications of a runtime.
+    /// Schedules the next poll of the store after [`POLL_INTERVAL`], and no longer waits for notifications of a runtime.
     pub(super) fn reset(&mut self) {
         *self = Self::new();
     }
 
-    /// Sets the future that ends when a runtime notifies the flow run of an answer to a step or of a control order.
+    /// Sets the future that ends when a runtime notifies the flow run of an answer to a step or of a control order (cancel, pause
+    /// or resume).
     pub(super) fn follow(&mut self, announced: Option<BoxFuture<'static, ()>>) {
         self.announced = announced;
     }

@@ -338,8 +338,8 @@ impl Drive<'_> {
         self.waits().map(|(wait, _)| wait.until).chain(agents)
     }
 
-    /// Returns the condition that wakes the flow run: a breadcrumb for one of its waits, a control order, or the earliest due
-    /// time.
+    /// Returns the condition that wakes the flow run: a breadcrumb for one of its waits, a control order (cancel, pause or
+    /// resume), or the earliest due time.
     pub(super) fn wake(&self) -> Wake {
         let control = Control::selector(self.context.trigger().id);
         let mut wake = Wake::on(control).since(self.poll_progress.since);

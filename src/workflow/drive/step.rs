@@ -48,7 +48,7 @@ pub(super) struct Step<'d> {
     pub(super) user_message: Option<Arc<str>>,
 }
 
-/// Result of the work on a step of a flow run: an outcome or a wait.
+/// Result of executing a flow step: the step's outcome, or the breadcrumb or time for which the step waits.
 pub(super) enum StepResult {
     /// The step ended with this outcome.
     Ended(StepOutcome),
@@ -59,7 +59,7 @@ pub(super) enum StepResult {
 }
 
 impl Step<'_> {
-    /// Executes the task of the step until the step ends or waits.
+    /// Executes the task of the flow step until the step ends or has to wait for a breadcrumb or a time.
     ///
     /// # Errors
     /// Returns errors of the store and the run. A failure of the step itself is an outcome.

@@ -31,10 +31,10 @@ pub(super) struct EarlyEnd {
     pub(super) has_progressed: bool,
     /// If `true`, the store has saved the state of the run in this attempt.
     pub(super) is_durable: bool,
-    /// Time limits of the attempt, or `None` if the attempt has no deadline, as outside of an executor's run.
+    /// Time limits of this attempt at the flow run, or `None` if the attempt has no deadline, as outside of an executor's run.
     time: Option<AttemptTimes>,
-    /// Reason to end the attempt, or `None` if the attempt continues. With a reason, no further step begins, and the attempt ends once no
-    /// step is running.
+    /// Reason to end this attempt at the flow run, or `None` if the attempt continues. With a reason, no further step begins, and
+    /// the attempt ends once no step is running.
     pub(super) reason: Option<EndReason>,
 }
 
@@ -43,10 +43,10 @@ pub(super) struct EarlyEnd {
 /// begins alone has the other four fifths. After the fourth fifth no step begins.
 struct AttemptTimes {
     fifth: Duration,
-    /// Earliest time at which this attempt can yield to the next attempt.
+    /// Earliest time at which this attempt at the flow run can yield to the next attempt.
     first_yield: Timestamp,
-    /// Time from which the attempt begins no more steps, so that it can yield to the next attempt. Steps can begin again once the
-    /// attempt stops waiting for its running steps.
+    /// Time from which this attempt at the flow run begins no more steps, so that it can yield to the next attempt. Steps can
+    /// begin again once the attempt stops waiting for its running steps.
     next_yield: Timestamp,
     /// Time after which no step begins, even if the attempt cannot yield.
     last_start: Timestamp,
@@ -82,8 +82,8 @@ impl EarlyEnd {
         }
     }
 
-    /// Waits for the end of the grace period, in which running steps can still end before the attempt ends. Never returns if the
-    /// attempt has no grace period.
+    /// Waits for the end of the grace period, in which running steps can still end before the attempt at the flow run ends. Never
+    /// returns if the attempt has no grace period.
     pub(super) async fn grace_period(&self) {
         match &self.reason {
             Some(EndReason::Fails { until, .. } | EndReason::Yields { until: Some(until) }) => {

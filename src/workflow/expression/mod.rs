@@ -177,7 +177,7 @@ impl Expression {
         flow_value(json, most)
     }
 
-    /// Returns the input of a step that calls a model, in which the definition's text and the values of its variables are
+    /// Returns the input of a step that calls a model, with the text of the workflow definition and the values of variables as
     /// separate parts. Both together have at most `most` bytes.
     pub(super) fn model_input(
         &self,

@@ -6,7 +6,7 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub(in crate::workflow) struct Reference {
     variable: String,
-    /// JSONPath in the value of the variable, or `None` for the whole value.
+    /// JSONPath of the referenced value in the value of the flow variable, or `None` for the whole value.
     path: Option<Path>,
     /// If `true`, the reference resolves to null if the value is missing. If `false`, a missing value is an error.
     optional: bool,

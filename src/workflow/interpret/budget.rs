@@ -38,7 +38,7 @@ impl WorkBudget {
         self.steps.get() == 0
     }
 
-    /// Charges the work budget for the start of a step.
+    /// Charges the work budget of the interpreter call for the start of a flow step.
     pub(super) fn begin(&self) {
         self.charge(1);
     }
@@ -67,7 +67,7 @@ impl WorkBudget {
         Ok(())
     }
 
-    /// Charges the work budget for the compilation of a regular expression.
+    /// Charges the work budget of the interpreter call for the compilation of a regular expression.
     ///
     /// # Errors
     /// Returns [`Unresolved::Patterns`] if the run has compiled too many regular expressions.

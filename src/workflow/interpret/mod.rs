@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use walk::Walk;
 
-/// A run of a flow: a definition, and the progress of the run.
+/// A run of a flow: the workflow that contains the flow, and the progress of the run.
 ///
 /// Each call takes an event, such as the outcome of a step, and returns the actions that come [`Next`]. The same calls always have the
 /// same results. The driver saves [`progress`](Self::progress) after each call, before it carries out the actions. After a restart,
@@ -86,7 +86,7 @@ pub enum RunError {
     /// Requests can start the default flow, and each flow that no other flow runs as a step.
     #[error("a request cannot start flow {name:?}; flows that requests can start: {}", entries.join(", "))]
     NotAnEntry {
-        /// Name of the flow in the request.
+        /// Name of the flow that the request cannot start.
         name: String,
         /// Names of the flows that requests can start.
         entries: Vec<String>,
@@ -107,31 +107,31 @@ pub enum RunError {
         /// Description of the mismatch between the input and the schema.
         reason: String,
     },
-    /// The definition with which the run began was replaced, and is no longer available or usable.
+    /// The workflow definition with which the flow run began was replaced, and is no longer available or usable.
     ///
     /// A worker finishes runs of an old definition as long as the store has its `workflow.kept.v1`
     /// breadcrumb.
     #[error("the flow run began with definition {began}, which {reason}; start a new run")]
     DefinitionGone {
-        /// Hash of the definition with which the run began.
+        /// Hash of the workflow definition with which the flow run began.
         began: String,
-        /// Reason why the run cannot continue with that definition.
+        /// Reason why the flow run cannot continue with the workflow definition with which it began.
         reason: String,
     },
-    /// The given definition is not the definition with which the saved run began.
+    /// The given workflow definition is not the one with which the saved flow run began.
     #[error(
         "the flow run began with definition {began} and cannot continue with definition {found}; load the original definition"
     )]
     OtherDefinition {
-        /// Hash of the definition with which the run began.
+        /// Hash of the workflow definition with which the flow run began.
         began: String,
-        /// Hash of the given definition, with which the run cannot continue.
+        /// Hash of the given workflow definition, with which the flow run cannot continue.
         found: String,
     },
 }
 
 impl RunError {
-    /// Returns [`Retry::Never`]: the flow, the input or the definition has to change.
+    /// Returns [`Retry::Never`]: the flow, its input or the workflow definition has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never
@@ -380,8 +380,8 @@ impl FlowRun {
         walk.next
     }
 
-    /// Returns the running steps of the flow run: the driver has received them for execution, and has not reported an outcome.
-    /// [`again`](Ready::again) is `true` in each of them.
+    /// Returns the running steps of the flow run: the driver has received them for execution, and has not reported their
+    /// outcomes to the interpreter. [`again`](Ready::again) is `true` in each of them.
     ///
     /// A driver calls this method after a restart. [`waiting`](Self::waiting) returns the suspended steps. The run does not change.
     ///
@@ -466,7 +466,7 @@ impl FlowRun {
     }
 }
 
-/// Returns the reply to a method call that a flow run ignored: the reason, and no actions for the driver.
+/// Returns the reply to a method call that a flow run ignored: the reason, and no actions for the caller.
 fn ignored(anomaly: FlowAnomaly) -> Next {
     Next {
         anomaly: Some(anomaly),

@@ -26,7 +26,7 @@ pub(super) type Vars = BTreeMap<String, Json>;
 pub struct Progress {
     /// ID of the flow run, which is the prefix of its steps' idempotency keys.
     pub(super) run: String,
-    /// Hash of the definition with which the run began.
+    /// Hash of the workflow definition with which the flow run began.
     pub(super) definition: String,
     pub(super) flow: String,
     pub(super) paused: bool,
@@ -38,7 +38,7 @@ pub struct Progress {
     /// Number of regular expressions with variables that the run has compiled.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(super) patterns: u64,
-    /// State of the run's steps in flight, by path.
+    /// State of the run's steps in flight, by step path.
     pub(super) nodes: BTreeMap<StepPath, Node>,
 }
 
@@ -55,7 +55,7 @@ impl Progress {
         &self.flow
     }
 
-    /// Returns the [hash](crate::workflow::Workflow::hash) of the definition with which the run began.
+    /// Returns the [hash](crate::workflow::Workflow::hash) of the workflow definition with which the flow run began.
     #[must_use]
     pub fn definition(&self) -> &str {
         &self.definition
@@ -89,7 +89,7 @@ impl Progress {
         self.sequence
     }
 
-    /// Returns `true` if the step at a path is in flight.
+    /// Returns `true` if the step with this step path is in flight.
     pub(in crate::workflow) fn is_in_flight(&self, path: &StepPath) -> bool {
         self.nodes.contains_key(path)
     }
@@ -308,18 +308,17 @@ fn is_none(patterns: &u64) -> bool {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
-    /// The step waits until the interpreter hands it to the driver (the code that executes steps). With `again`, the driver may
-    /// have started the step before.
+    /// The step waits until the interpreter hands it to the driver, which executes it. With `again`, the driver may have
+    /// started the step before.
     Due {
         again: bool,
     },
-    /// The driver (the code that executes steps) has received the step, and has not reported an outcome.
+    /// The driver, which executes the step, has received it and has not reported an outcome.
     Doing,
     Suspended {
         ticket: String,
     },
-    /// The driver (the code that executes steps) has reported this outcome of the step. The interpreter handles the outcome in
-    /// the same call.
+    /// The driver, which executed the step, has reported this outcome. The interpreter handles the outcome in the same call.
     Told(StepOutcome),
 }
 
@@ -360,7 +359,7 @@ impl Node {
         }
     }
 
-    /// Returns `true` if the driver (the code that executes steps) has received the step, which is now running or suspended.
+    /// Returns `true` if the driver, which executes the step, has received it: the step is running or suspended.
     pub(super) fn is_with_driver(&self) -> bool {
         match self {
             Self::Leaf(leaf) => leaf.is_with_driver(),

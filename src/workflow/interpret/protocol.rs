@@ -24,8 +24,8 @@ pub struct Next {
     pub events: Vec<FlowEvent>,
     /// End of the flow run, or `None` if the method call did not end the run.
     pub finished: Option<Finish>,
-    /// Reason why the [`FlowRun`](super::FlowRun) ignored the method call, such as a late report, or `None` if it accepted the
-    /// call.
+    /// Reason why the [`FlowRun`](super::FlowRun) ignored the method call, such as a late report of a step's outcome, or
+    /// `None` if it accepted the call.
     pub anomaly: Option<FlowAnomaly>,
 }
 
@@ -48,7 +48,7 @@ pub struct Ready {
     pub after: Duration,
     /// Timeout of the attempt at the step, if the definition sets one.
     pub timeout: Option<Duration>,
-    /// Work that the driver has to execute for the step, such as an agent run or a tool call.
+    /// Work to execute for the step, such as an agent run or a tool call.
     pub task: StepTask,
 }
 
@@ -104,7 +104,7 @@ pub enum StepTask {
     },
 }
 
-/// Outcome of an attempt at a flow step, as the driver reports it to the interpreter.
+/// Outcome of an attempt at a flow step, which the driver that executed the step reports to the interpreter.
 ///
 /// ```
 /// use serde_json::json;
@@ -132,7 +132,8 @@ pub enum StepOutcome {
     TimedOut,
     /// The result of the step comes later, through [`FlowRun::resume`](super::FlowRun::resume).
     Suspended {
-        /// ID with which the driver later reports the result of the suspended step. Must be unique within the run.
+        /// ID with which the driver passes the later result of the suspended step to [`FlowRun::resume`](super::FlowRun::resume).
+        /// Must be unique within the run.
         ticket: String,
     },
 }
@@ -213,7 +214,7 @@ pub struct StepFailure {
 }
 
 impl StepFailure {
-    /// Creates the failure of a step without the path of the step.
+    /// Creates the failure of a step from a code and a message, without the step path, which the interpreter sets.
     #[must_use]
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
@@ -258,7 +259,7 @@ pub struct FlowEvent {
     pub sequence: u64,
     /// Path of the step to which the event belongs. For an event of the whole run, this is the path of the flow.
     pub path: StepPath,
-    /// Kind of the event, with the data of this kind.
+    /// Kind of the flow run's event, with the data of this kind.
     pub kind: FlowEventKind,
 }
 
@@ -325,16 +326,16 @@ pub enum FlowEventKind {
 /// log and ignore it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum FlowAnomaly {
-    /// No step with this path is in flight: it has ended, was cancelled, or never began.
+    /// No step with the reported step path is in flight: the step has ended, was cancelled, or never began.
     NotUnderWay {
-        /// Path of the step whose outcome was reported.
+        /// Path of the step in the ignored report of a step's outcome.
         path: StepPath,
     },
     /// The reported attempt is not the current attempt of the step.
     StaleAttempt {
-        /// Path of the step whose outcome was reported.
+        /// Path of the step in the ignored report of a step's outcome.
         path: StepPath,
-        /// Number of the attempt whose outcome was reported.
+        /// Number of the attempt at the step whose outcome was reported.
         attempt: u32,
     },
     /// No step of the run waits for the result with this ticket.

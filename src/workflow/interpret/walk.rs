@@ -22,7 +22,7 @@ pub(super) struct Walk<'r> {
     pub(super) next: Next,
     /// Work budget of this interpreter call. Searches and regular expressions in the variable scopes use the same budget.
     pub(super) work: Rc<WorkBudget>,
-    /// If `true`, a step of the run did not begin because the work budget is used up.
+    /// If `true`, a step of the flow run did not begin because the work budget of the interpreter call is used up.
     pub(super) is_incomplete: bool,
     /// Total size of all values of the flow run.
     pub(super) total_size: TotalSize,
@@ -65,7 +65,7 @@ impl Walked {
 }
 
 impl End {
-    /// Adds the path of the failed step to a failure without a path.
+    /// Adds the step path of the failed step to a failure without a step path.
     pub(super) fn of(self, path: &StepPath) -> Self {
         match self {
             Self::Failed(failure) => Self::Failed(failure.of(path)),
@@ -80,7 +80,7 @@ impl<'r> Walk<'r> {
         Self::in_stride(workflow, progress, u64::MAX)
     }
 
-    /// Creates the state of one transition of a flow run, in which at most `stride` further steps begin.
+    /// Creates the data of one interpreter call, in which at most `stride` further steps of the flow run begin.
     pub(super) fn in_stride(
         workflow: &'r Workflow,
         progress: &'r mut Progress,
@@ -383,8 +383,8 @@ impl<'r> Walk<'r> {
         Walked::Ended(End::Broken(StepFailure::new("misfit", message)))
     }
 
-    /// Advances a step that the driver executes, such as an agent or tool step: hands it to the driver, or handles the reported
-    /// outcome.
+    /// Advances a step that the caller of the interpreter executes, such as an agent or tool step: hands it to the caller, or
+    /// handles the reported outcome.
     fn leaf(&mut self, driver_task: &'r DriverTask, path: &StepPath, scope: &Scope<'_>) -> Walked {
         match self.driven(driver_task, path, scope) {
             Ok(walked) | Err(walked) => walked,

@@ -78,7 +78,7 @@ objects! {
     /// A condition that compares a variable of the flow with a value.
     #[cfg_attr(feature = "schema", schemars(inline))]
     Comparison {
-        /// The variable to compare, or the JSONPath of a value in it.
+        /// The flow variable to compare, or the JSONPath of a value in a flow variable, such as `draft.score`.
         path: String,
         /// The comparison operator: any operator that conditions of subscriptions can have, such as `eq`.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
@@ -127,12 +127,12 @@ objects! {
 
     /// A condition on the context of a breadcrumb that a `wait_for` step waits for.
     EventCondition {
-        /// JSONPath of the value to compare in the context of the breadcrumb.
+        /// JSONPath of the value to compare in the context of the awaited breadcrumb.
         path: String,
         /// The comparison operator: any operator that conditions of subscriptions can have, such as `eq`.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
         op: String,
-        /// The value with which the value in the context is compared.
+        /// The value to compare with the value at `path` in the context of the awaited breadcrumb.
         #[serde(default, deserialize_with = "some")]
         value: Option<Value>,
     }

@@ -39,7 +39,7 @@ pub(in crate::workflow) struct Written<'v> {
     pub(in crate::workflow) value: &'v Value,
     pub(in crate::workflow) path: DefinitionPath,
     unknown: &'v UnknownFields,
-    /// Names of the object's fields that are read separately, and thus are not unknown fields in a read of the other fields.
+    /// Names of the object's fields that other code reads, and that a read of the other fields does not report as unknown.
     apart: Names,
 }
 
@@ -63,7 +63,8 @@ impl<'v> Written<'v> {
         Some(Self::new(value, self.path.field(name), self.unknown))
     }
 
-    /// Returns the items of the list in a field of this definition object, or an empty list if the field is absent or null.
+    /// Returns the items of the list in a field of this workflow definition object, or an empty list if the field is absent or
+    /// null.
     pub(in crate::workflow) fn list(&self, name: &str) -> Result<Vec<Self>, WorkflowLoadError> {
         let Some(list) = self.field(name) else {
             return Ok(Vec::new());
@@ -76,8 +77,8 @@ impl<'v> Written<'v> {
         Ok(items.collect())
     }
 
-    /// Returns a copy of this definition object in which the fields `apart` do not count as unknown, because other code reads
-    /// them.
+    /// Returns a copy of this workflow definition object in which the fields `apart` do not count as unknown, because other code
+    /// reads them.
     pub(super) fn apart(&self, apart: Names) -> Self {
         Self {
             apart,

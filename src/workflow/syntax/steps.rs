@@ -63,7 +63,7 @@ objects! {
     /// A case that matches if the value of the `match` step equals the value in `is`.
     #[cfg_attr(feature = "schema", schemars(inline))]
     EqualCase {
-        /// The value that the value of the `match` step must equal.
+        /// The value that the field `match` of the `match` step must equal.
         is: Value,
         /// The steps that run if the case matches.
         then: Nested<Vec<Step>>,
@@ -72,12 +72,12 @@ objects! {
     /// A case that matches if a comparison of the value of the `match` step holds.
     #[cfg_attr(feature = "schema", schemars(inline))]
     OpCase {
-        /// JSONPath of the value to compare in the value of the `match` step. Defaults to the whole value.
+        /// JSONPath of the value to compare in the value of the step's field `match`. Defaults to the whole value.
         path: Option<String>,
         /// The comparison operator: any operator that conditions of subscriptions can have, such as `eq`.
         #[cfg_attr(feature = "schema", schemars(schema_with = "super::schema::op"))]
         op: String,
-        /// The value with which the value of the `match` step is compared.
+        /// The value to compare with the value at `path` in the step's field `match`.
         #[serde(default, deserialize_with = "some")]
         value: Option<Value>,
         /// The steps that run if the case matches.
@@ -102,7 +102,7 @@ objects! {
         r#continue: Value,
     }
 
-    /// An escalation that fails the step with a message if a condition holds.
+    /// An escalation that fails the step with an error message if a condition holds.
     #[cfg_attr(feature = "schema", schemars(inline))]
     AbortEscalation {
         /// Condition on the variable `result` under which the step fails.
@@ -349,7 +349,7 @@ steps! {
         r#return: Value,
     }
 
-    /// A step that fails with a message. An enclosing `try` can handle the failure.
+    /// A step that fails with an error message. An enclosing `try` can handle the failure.
     every FailStep {
         /// Message of the step's failure.
         fail: String,

@@ -9,10 +9,10 @@ use std::cell::{Cell, RefCell};
 /// Collector of the unknown fields of a workflow definition. Stores at most [`MAX`](Self::MAX) of them and counts all.
 #[derive(Debug, Default)]
 pub(in crate::workflow) struct UnknownFields {
-    /// If `true`, an unknown field of the definition is an error.
+    /// If `true`, an unknown field of the workflow definition is an error.
     is_strict: bool,
     fields: RefCell<Vec<UnknownField>>,
-    /// The number of all unknown fields of the definition.
+    /// The number of all unknown fields of the workflow definition, including fields that are only counted.
     count: Cell<usize>,
 }
 
@@ -40,7 +40,7 @@ impl UnknownFields {
         self.fields.borrow().len() >= Self::MAX
     }
 
-    /// Records an unknown field of the definition.
+    /// Records an unknown field of the workflow definition.
     ///
     /// # Errors
     /// In strict mode, returns an error that names the field.
@@ -56,7 +56,7 @@ impl UnknownFields {
         Ok(())
     }
 
-    /// Returns the definition without its unknown fields, and a warning for each of them.
+    /// Returns the workflow definition without its unknown fields, and a warning for each of these fields.
     ///
     /// # Errors
     /// Returns the number of unknown fields if there are more than [`MAX`](Self::MAX).

@@ -17,14 +17,14 @@ pub enum WorkloadError {
     Field {
         /// The name of the missing or wrong field of the workflow definition.
         field: &'static str,
-        /// The description of the value that the field must have.
+        /// The description of the value that the field of the workflow definition must have.
         expected: &'static str,
     },
     /// A field of the workflow definition breadcrumb is not known, and the definition is read in
     /// [strict](crate::model::DefinitionOptions::strict) mode.
     #[error("{path} of the workflow definition: {problem}")]
     UnknownField {
-        /// The path of the unknown field in the context of the workflow definition.
+        /// The path of the unknown field in the `context` of the `workflow.def.v1` breadcrumb.
         path: DefinitionPath,
         /// The name of the unknown field, and the nearest known fields.
         problem: String,
@@ -48,7 +48,7 @@ pub enum WorkloadError {
         /// The problem of the workflow definition, with its position.
         source: WorkflowLoadError,
     },
-    /// The definition names a model, tool or guardrail that is not registered in the given `Services`.
+    /// The workload definition names a model, tool or guardrail that is not registered in the given `Services`.
     #[error("cannot create workload {workload:?} from its definition; see the cause")]
     Definition {
         /// The name of the workload that cannot be created.
@@ -70,7 +70,7 @@ pub enum WorkloadError {
 }
 
 impl WorkloadError {
-    /// Returns [`Retry::Never`]: the definition, the services or the store has to change.
+    /// Returns [`Retry::Never`]: the workload definition, the services or the store has to change.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         Retry::Never

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 pub(super) enum Form {
     /// The executor's triggers are requests to a workflow, without a session.
     Request,
-    /// The executor's triggers are messages, which may belong to a session.
+    /// The executor's triggers are messages to the workload, which may belong to a session.
     Message,
 }
 
@@ -44,7 +44,7 @@ impl Form {
         }
     }
 
-    /// Creates the response context for a workload run that ended with an output.
+    /// Creates the context of the response breadcrumb for a workload run that ended with an output.
     pub(super) fn success(self, flow: &str, output: &Json) -> Value {
         match self {
             Self::Request => {
@@ -54,7 +54,7 @@ impl Form {
         }
     }
 
-    /// Creates the response context for a workload run that failed.
+    /// Creates the context of the response breadcrumb for a workload run that failed.
     pub(super) fn failed(self, flow: &str, failure: &StepFailure) -> Value {
         let flow = excerpt(flow, 80);
         match self {

@@ -134,8 +134,8 @@ impl WorkloadManagerBuilder {
         self
     }
 
-    /// Sets the rule that selects the flow or agent that starts a run if neither the workload identifier nor the definition names
-    /// one. Defaults to [`EntryPolicy::Ask`].
+    /// Sets the rule that selects the flow or agent that starts a run if neither the identifier nor the definition of the
+    /// workload names one. Defaults to [`EntryPolicy::Ask`].
     pub fn entry_policy(mut self, policy: EntryPolicy) -> Self {
         self.manager.policy = policy;
         self

@@ -12,7 +12,7 @@ use std::fmt;
 pub struct WorkloadLoadError {
     /// The identifier of the requested workload.
     pub ident: String,
-    /// The searched locations in order, each with the reason why it has no such workload.
+    /// The searched locations in the order of the search, each with the reason why it does not provide the requested workload.
     pub searched: Vec<Tried>,
     /// Names of existing workloads similar to the requested one, the most similar first. At most 3.
     pub nearest: Vec<String>,

@@ -63,8 +63,8 @@ pub struct LoaderSource<'s> {
     pub text: &'s str,
     /// The flow or agent that a run starts with, or `None` if the workload identifier names neither.
     pub entry: Option<&'s str>,
-    /// The rule that selects the flow or agent that starts a run if neither the workload identifier nor the definition
-    /// names one.
+    /// The rule that selects the flow or agent that starts a run if neither the identifier nor the definition of the
+    /// workload names one.
     pub policy: EntryPolicy,
 }
 

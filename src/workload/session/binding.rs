@@ -98,8 +98,8 @@ impl Conversation {
         self.bound_log.filter(|_| !self.is_whole_session())
     }
 
-    /// Returns a handle to the session of an agent's conversation. The handle is not bound to the session log of a
-    /// turn.
+    /// Returns a handle to the conversation of the whole session to which an agent's conversation belongs. The handle
+    /// is not bound to the session log of a turn.
     pub(super) fn session_conversation(&self) -> Self {
         Self {
             scope: StepPath::new(""),

@@ -1,4 +1,4 @@
-//! Sessions: logs of messages in the store.
+//! Sessions of workloads: their conversations, saved as logs in the store.
 
 mod binding;
 mod compact;
@@ -79,7 +79,8 @@ impl SessionStore {
         Self { store }
     }
 
-    /// Returns a handle to the session with an ID, without access to the store. A session without entries is empty.
+    /// Returns a handle to the conversation of the session with this ID, without access to the store. A session without entries
+    /// is empty.
     #[must_use]
     pub fn session(&self, id: impl Into<Arc<str>>) -> Conversation {
         Conversation {
@@ -111,7 +112,7 @@ impl Conversation {
         }
     }
 
-    /// Reads the log of the conversation. Returns an empty log for a session without entries.
+    /// Reads the log of the conversation from the store. Returns an empty log for a session without entries.
     ///
     /// Only the newest 1,000 entries are read.
     ///
@@ -154,7 +155,7 @@ impl Conversation {
         Ok(Log::new((head.id, head.version), head_fields, stored))
     }
 
-    /// Adds the entry of a turn to the conversation's log. Replaces all earlier entries of the turn.
+    /// Adds the entry of a workload turn to the conversation's log. Replaces all earlier entries of the turn.
     ///
     /// `to` is the log as [`load`](Self::load) returned it, and `turn` a name of the turn that is
     /// unique in the session, such as a run ID. A turn that runs while an entry is added fails with

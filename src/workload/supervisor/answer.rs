@@ -38,19 +38,19 @@ pub enum TurnAnswerError {
         /// The ticket that several questions have.
         ticket: String,
     },
-    /// The turn's question was answered before.
+    /// The question of the workload turn was already answered.
     #[error(
         "question {:?} is not open: {} answered it",
         excerpt(ticket, 80),
         excerpt(by.as_deref().unwrap_or("a person"), 80)
     )]
     NotOpen {
-        /// The ticket of the turn's question.
+        /// The ticket (ID) of the question that the workload turn asked.
         ticket: String,
         /// The name of the person who gave the earlier, valid answer.
         by: Option<String>,
     },
-    /// The person is not allowed to answer the turn's question.
+    /// The person is not allowed to answer the question of the workload turn.
     #[error(
         "person {:?} may not answer question {:?}; allowed: {}",
         excerpt(person, 80),
@@ -58,36 +58,37 @@ pub enum TurnAnswerError {
         allowed.join(", ")
     )]
     NotAllowed {
-        /// The ticket of the turn's question.
+        /// The ticket (ID) of the question that the workload turn asked.
         ticket: String,
         /// The name of the person who gave the answer, or the author that the store recorded instead.
         person: String,
-        /// The names of the people with the right to answer. A supervisor does not know the roles of people.
+        /// The names of the people with the right to answer the turn's question. A supervisor does not know the roles
+        /// of people.
         allowed: Vec<String>,
     },
-    /// The turn's question has expired, according to the clock of this machine.
+    /// The question of the workload turn has expired, according to the clock of this machine.
     #[error(
         "question {:?} expired at {at}; resume its turn without an answer",
         excerpt(ticket, 80)
     )]
     Expired {
-        /// The ticket of the turn's question.
+        /// The ticket (ID) of the question that the workload turn asked.
         ticket: String,
         /// The time at which the question expired.
         at: Timestamp,
     },
-    /// The answer does not fit the turn's question.
+    /// The answer does not fit the question of the workload turn.
     #[error(
         "the answer to question {:?} is not valid: {problem}",
         excerpt(ticket, 80)
     )]
     Invalid {
-        /// The ticket of the turn's question.
+        /// The ticket (ID) of the question that the workload turn asked.
         ticket: String,
         /// The reason why the answer does not fit the question.
         problem: String,
     },
-    /// The store failed to read the turn's question, or to write the answer to the question.
+    /// The store failed to read the question of the workload turn, or to write the answer to the question.
     #[error(
         "cannot read a question that a chat turn asked a person, or write the answer; see the cause"
     )]
@@ -109,7 +110,7 @@ impl TurnAnswerError {
         }
     }
 
-    /// Returns the code of the answer's error, for logs and metrics.
+    /// Returns the code of the error, such as `expired` or `not_allowed`, for logs and metrics.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

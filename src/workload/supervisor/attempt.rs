@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 /// Schema of the trigger that holds the message of a supervised turn. No store contains such a breadcrumb.
 const MESSAGE: &str = "workload.message.v1";
 
-/// Maximum delay before a retry of a turn, unless the settings or the error request a longer delay. The maximum exists
-/// because the session's other turns wait during the delay.
+/// Maximum delay before a retry of a workload turn, unless the settings or the error request a longer delay. The
+/// maximum exists because the session's other turns wait during the delay.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// The input of one attempt of a session's turn.
@@ -40,7 +40,7 @@ struct AttemptInput {
 }
 
 impl Shared {
-    /// Runs a turn of a session, with retries.
+    /// Runs a workload turn of a session, with retries.
     pub(super) async fn run(
         &self,
         session: &str,
@@ -214,8 +214,8 @@ impl Shared {
     }
 }
 
-/// Returns `true` if the content of a message is a string. Only a string counts as a user's text. Any other content is
-/// data.
+/// Returns `true` if the content of a message to the workload is a string. Only a string counts as a user's text. Any
+/// other content is data.
 fn is_text(message: &WorkloadMessage) -> bool {
     message.content.is_string()
 }
@@ -260,7 +260,7 @@ fn ended(emitter: &TurnEmitter, status: TurnStatus) -> TurnOutcome {
     TurnOutcome::of(emitter.run(), status)
 }
 
-/// Returns the minimum delay before a retry of a turn, or `None` if the turn would fail again.
+/// Returns the minimum delay before a retry of a workload turn, or `None` if the turn would fail again.
 fn delay_of(retry: MayRetry) -> Option<Duration> {
     match retry {
         MayRetry::After(delay) => Some(delay),

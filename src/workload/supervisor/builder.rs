@@ -60,7 +60,8 @@ impl SupervisorBuilder {
         }
     }
 
-    /// Sets the maximum number of turns that the supervisor runs at the same time, at least 1. Defaults to 64.
+    /// Sets the maximum number of workload turns that the supervisor runs at the same time, at least 1. Defaults to
+    /// 64.
     pub const fn concurrency(mut self, turns: usize) -> Self {
         self.settings.concurrency = turns;
         self
@@ -88,7 +89,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Sets the supervisor's retry policy for turns. Defaults to a single attempt.
+    /// Sets the supervisor's retry policy for failed workload turns. Defaults to a single attempt.
     pub const fn restart(mut self, restart: Restart) -> Self {
         self.settings.restart = restart;
         self

@@ -158,7 +158,7 @@ impl Default for Restart {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SupervisorError {
-    /// The session already has the maximum number of waiting turns.
+    /// The session already has the maximum number of waiting workload turns.
     #[error(
         "cannot queue the turn: session {session:?} already has {limit} waiting turns, the maximum; send the turn again when another \
          turn has ended"
@@ -181,7 +181,7 @@ pub enum SupervisorError {
     /// The session name is empty, or longer than a store accepts.
     #[error("invalid session name with {found} bytes; use 1 to {limit} bytes")]
     BadSession {
-        /// Length of the session name in bytes.
+        /// Length of the invalid session name in bytes.
         found: usize,
         /// Maximum length of a session name in bytes.
         limit: usize,
@@ -203,7 +203,7 @@ pub enum SupervisorError {
 }
 
 impl SupervisorError {
-    /// Returns a delay of one second if a later call can be accepted, and [`Retry::Never`] if the supervisor would reject it
+    /// Returns a delay of one second if a repeated call can succeed, and [`Retry::Never`] if the supervisor would reject it
     /// again.
     #[must_use]
     pub const fn retry(&self) -> Retry {
@@ -269,15 +269,14 @@ pub struct SupervisedTurn {
 }
 
 impl SupervisedTurn {
-    /// Returns the name of the turn's run. The events of the turn contain this name. A turn that resumes a suspended
-    /// turn has the name of the suspended turn, once the resumed turn has started.
+    /// Returns the name of the run that executes the workload turn. The events of the turn contain this name. A turn that resumes
+    /// a suspended turn has the name of the suspended turn, once the resumed turn has started.
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }
 
-    /// Waits for the end of the turn, and returns its outcome. Dropping this value or the future does not stop the
-    /// turn.
+    /// Waits for the end of the workload turn, and returns its outcome. Dropping this value or the future does not stop the turn.
     ///
     /// The outcome is [`Cancelled`](TurnStatus::Cancelled) if the supervisor was dropped before the
     /// turn ended.
@@ -445,7 +444,7 @@ impl Supervisor {
         self.shared.cancel(session);
     }
 
-    /// Returns the state and the counters of the supervisor.
+    /// Returns the numbers of sessions, subscribers and turns of the supervisor, and whether it is closed.
     ///
     /// Report `waiting` and `active` as gauges, and the counters as metrics. The counters cover all
     /// sessions since the supervisor was built.

@@ -21,7 +21,7 @@ pub struct Subscriber {
     shared: Weak<Shared>,
 }
 
-/// An item that a [`Subscriber`] receives.
+/// An event of a session that a [`Subscriber`] receives, or the number of events that it missed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SubscriberItem {
     /// An event of a workload run in the session.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl TurnEmitter {
-    /// Sets the name of the turn's run. Returns `false` if listeners know the run under another name.
+    /// Sets the name of the run that executes the workload turn. Returns `false` if listeners know the run under
+    /// another name.
     pub(in crate::workload) fn name(&mut self, run: &Arc<str>) -> bool {
         if self.last_sequence == 0 {
             self.run = Arc::clone(run);
@@ -16,7 +17,8 @@ impl TurnEmitter {
         self.run == *run
     }
 
-    /// Emits the event of a retry of the turn. Emits nothing for an attempt that ended before its run had a name.
+    /// Emits the event of a retry of the workload turn. Emits nothing for an attempt that ended before its run
+    /// had a name.
     pub(in crate::workload) fn restart(
         &mut self,
         attempt: u32,

@@ -49,7 +49,7 @@ impl Callbacks {
         &self.url
     }
 
-    /// Returns the next tool call of the agent's program. Cancel safe.
+    /// Returns the next tool call of the agent's external program. Cancel safe.
     pub(super) async fn next(&mut self) -> io::Result<ReceivedCall> {
         loop {
             select! {
@@ -60,7 +60,7 @@ impl Callbacks {
         }
     }
 
-    /// Answers all received and future tool calls of the agent's program as cancelled. Returns only if the port fails.
+    /// Answers all received and future tool calls of the agent's external program as cancelled. Returns only if the port fails.
     pub(super) async fn cancel_calls(&mut self) {
         self.calls.close();
         while self.calls.try_recv().is_ok() {}

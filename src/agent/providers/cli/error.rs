@@ -22,7 +22,7 @@ pub enum CliError {
         /// The reason why the program cannot be started.
         source: io::Error,
     },
-    /// The agent's program exited with a code other than 0, or was ended by a signal.
+    /// The agent's program exited with a code other than 0, or was ended by a signal of the operating system.
     ///
     /// Code 2 is permanent. After another code or a signal, the run is retried.
     #[error(
@@ -31,8 +31,8 @@ pub enum CliError {
     Ended {
         /// The exit status of the agent's program.
         status: ExitStatus,
-        /// The last line of the program's standard error, truncated to 256 bytes. The error message does not contain it, because the
-        /// requester of the agent receives the message.
+        /// The last line that the agent's external program wrote to standard error, truncated to 256 bytes. The error message
+        /// does not contain it, because the requester of the agent receives the message.
         last_words: String,
     },
     /// The answer of the agent's program is larger than the maximum.
@@ -68,7 +68,8 @@ pub enum CliError {
         "cannot read the saved state of the session with the agent's program; another version or provider may have saved it"
     )]
     UnreadableState(#[source] serde_json::Error),
-    /// The run called a session method at the wrong time, or a method that sessions with programs do not support.
+    /// The run called a method of the session with its external program at the wrong time, or a method that such sessions do not
+    /// support.
     #[error("cannot use the session with the agent's program: {problem}")]
     Misused {
         /// The reason why the run cannot use the session with the agent's program.
@@ -108,7 +109,7 @@ const WRONG_USAGE: i32 = 2;
 pub struct RawOutput(pub(super) Vec<u8>);
 
 impl RawOutput {
-    /// Returns the bytes that the program wrote to its standard output.
+    /// Returns the bytes that the agent's external program wrote to its standard output.
     ///
     /// Use it to find the encoding of the output, for example with [`String::from_utf8_lossy`].
     #[must_use]

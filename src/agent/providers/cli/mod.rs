@@ -128,7 +128,7 @@ struct Settings {
 }
 
 impl CliProvider {
-    /// Creates a provider that runs a program: a path, or a name that is searched in `PATH`.
+    /// Creates a provider that runs this external program as the agent: a path, or a name that is searched in `PATH`.
     ///
     /// The program is not checked here. A missing program is [`CliError::Start`] when a run starts.
     ///
@@ -164,7 +164,8 @@ impl CliProvider {
         }
     }
 
-    /// Adds an argument of the agent's program. All users of the machine can read arguments, so do not pass secrets here.
+    /// Adds a command-line argument of the agent's external program. All users of the machine can read arguments, so do not pass
+    /// secrets here.
     ///
     /// Use [`env`](Self::env) for secrets. The task is not an argument: the program reads it from
     /// standard input.
@@ -173,7 +174,8 @@ impl CliProvider {
         self.args([argument])
     }
 
-    /// Adds arguments of the agent's program. All users of the machine can read arguments, so do not pass secrets here.
+    /// Adds command-line arguments of the agent's external program. All users of the machine can read arguments, so do not pass
+    /// secrets here.
     #[must_use]
     pub fn args(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.with(|settings| {
@@ -182,8 +184,8 @@ impl CliProvider {
         })
     }
 
-    /// Sets an environment variable of the program, for example an API key. The variables `UX_CALLBACK_URL`, `UX_TOKEN` and `UX_RUN`
-    /// cannot be replaced.
+    /// Sets an environment variable of the agent's external program, for example an API key. The variables `UX_CALLBACK_URL`,
+    /// `UX_TOKEN` and `UX_RUN` cannot be replaced.
     ///
     /// The variables `PATH`, `HOME` and `LANG` are inherited; all other variables of this process
     /// are not. The values are replaced by `[secret]` in logs and errors.
@@ -192,8 +194,8 @@ impl CliProvider {
         self.with(|settings| settings.env.push((name.into(), value.into())))
     }
 
-    /// Sets the working directory of the program. Defaults to that of this process. With this setting, pass an absolute path of the
-    /// program to [`new`](Self::new).
+    /// Sets the working directory of the agent's external program. Defaults to that of this process. With this setting, pass an
+    /// absolute path of the program to [`new`](Self::new).
     ///
     /// A folder that does not exist is [`CliError::Start`] when a run starts.
     #[must_use]
@@ -201,7 +203,8 @@ impl CliProvider {
         self.with(|settings| settings.current_dir = Some(folder.into()))
     }
 
-    /// Sets the maximum size of the program's answer in bytes. Defaults to 1 MiB. The last answer is part of the session's saved state.
+    /// Sets the maximum size in bytes of the answer from the agent's external program. Defaults to 1 MiB. The last answer is part
+    /// of the session's saved state.
     ///
     /// A larger answer is [`CliError::TooLarge`], and the program is killed.
     #[must_use]
@@ -209,8 +212,9 @@ impl CliProvider {
         self.with(|settings| settings.max_output_bytes = limit)
     }
 
-    /// Sets the maximum body size of one tool call of the program in bytes. Defaults to 1 MiB. The state machine of the run has a separate
-    /// [limit](crate::machine::MachineLimits::item_bytes): a call above that limit gets an error result.
+    /// Sets the maximum body size in bytes of one tool call from the agent's external program. Defaults to 1 MiB. The state
+    /// machine of the run has a separate [limit](crate::machine::MachineLimits::item_bytes): a call above that limit gets an
+    /// error result.
     ///
     /// The program receives the HTTP status 413 for a larger call.
     #[must_use]
@@ -218,7 +222,8 @@ impl CliProvider {
         self.with(|settings| settings.max_call_bytes = limit)
     }
 
-    /// Sets the time that a cancelled program has to exit on its own before it is killed. Defaults to two seconds.
+    /// Sets the time that the agent's external program has to exit after a cancellation, before it is killed. Defaults to two
+    /// seconds.
     ///
     /// In this time the program can end on its own. Zero kills it immediately.
     #[must_use]

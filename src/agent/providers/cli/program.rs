@@ -70,8 +70,8 @@ impl Program {
         })
     }
 
-    /// Waits for the program's answer, or kills the program when the channel `stop` receives a message. The program has ended when this
-    /// function returns.
+    /// Waits for the answer of the agent's external program, or kills the program when the channel `stop` receives a message. The
+    /// program has ended when this function returns.
     pub(super) async fn answer(
         mut self,
         task: Vec<u8>,
@@ -128,7 +128,7 @@ fn command(settings: &Settings, run: &RunId, url: &str, token: &Token) -> Comman
     command
 }
 
-/// Writes the program's input and reads its output until the program has ended and its pipes are empty.
+/// Writes the input of the agent's external program and reads its output until the program has ended and its pipes are empty.
 async fn exchange(
     child: &mut Child,
     pipes: Pipes,
@@ -175,8 +175,8 @@ async fn exchange(
     }
 }
 
-/// Writes the task's JSON document to the standard input of the agent's program. Errors are ignored, because a program may exit
-/// or close its input without reading the task.
+/// Writes the task's JSON document to the standard input of the agent's external program. Errors are ignored, because a program
+/// may exit or close its input without reading the task.
 async fn write_task(mut stdin: ChildStdin, task: &[u8]) {
     if stdin.write_all(task).await.is_ok() {
         stdin.shutdown().await.ok();
@@ -202,7 +202,7 @@ async fn read(
     }
 }
 
-/// Returns the program's output as text, without trailing line breaks.
+/// Returns the output of the agent's external program as text, without trailing line breaks.
 fn text(output: Vec<u8>) -> Result<String, CliError> {
     match String::from_utf8(output) {
         Ok(mut text) => {

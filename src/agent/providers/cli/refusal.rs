@@ -26,8 +26,8 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns `true` if the server possibly refused the HTTP request before it had read the whole body. The server then reads
-    /// the rest, because the client sends the whole body before it reads the response.
+    /// Returns `true` if the HTTP request of the agent's program was possibly refused before its whole body was read. The server
+    /// then reads the rest, because the client sends the whole body before it reads the response.
     pub(super) fn has_unread_body(&self) -> bool {
         match self {
             Self::BadCall(_)

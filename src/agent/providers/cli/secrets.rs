@@ -53,8 +53,8 @@ impl Secrets {
         Self(secrets)
     }
 
-    /// Returns the text with each secret replaced by `[secret]`. All secrets are searched in the original text, because a short secret
-    /// could otherwise match in the replacement of another.
+    /// Returns text that an agent's program printed, with each secret replaced by `[secret]`. All secrets are searched in the
+    /// original text, because a short secret could otherwise match in the replacement of another.
     pub(super) fn redact(&self, text: &str) -> String {
         let mut ranges = self.secret_ranges(text);
         ranges.sort_unstable_by_key(|range| range.start);
@@ -70,7 +70,7 @@ impl Secrets {
         redacted
     }
 
-    /// Returns the byte ranges of all secrets in a text. The ranges can overlap.
+    /// Returns the byte ranges of all secrets in text that an agent's program printed. The ranges can overlap.
     fn secret_ranges(&self, text: &str) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();
         for secret in &self.0 {

@@ -34,8 +34,9 @@ pub(super) struct ReceivedCall {
 /// An HTTP client of an agent's program that waits for the result of a tool call. Dropping this answers that the call was cancelled.
 pub(super) struct Caller {
     reply: oneshot::Sender<Answer>,
-    /// The permit by which a semaphore counts the tool call as unanswered. The semaphore has [`MAX_CALLS`] permits. The permit is
-    /// released with the answer and not when the client disconnects, so a client that sends the call again counts twice.
+    /// The semaphore permit that the tool call holds until its answer, which limits the number of unanswered calls. The semaphore
+    /// has [`MAX_CALLS`] permits. The permit is released with the answer and not when the client disconnects, so a client that
+    /// sends the call again counts twice.
     _permit: OwnedSemaphorePermit,
 }
 

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A session with an agent's program. The session starts the program again for each message to it.
+/// An agent run's session with its external program. The session starts the program again for each message to it.
 pub(super) struct CliSession {
     settings: Arc<Settings>,
     task: ProviderTask,
@@ -155,8 +155,9 @@ impl Callers {
         self.0.entry(id).or_default().push(caller);
     }
 
-    /// Sends the result of a tool call to the newest client that waits for it. A result for a single client is always for the newest one,
-    /// because it is delivered before the next call is received. A result for all clients is the same for each.
+    /// Sends the result of a tool call to one HTTP client of the agent's program: the newest client that waits for this result. A
+    /// result for a single client is always for the newest one, because it is delivered before the next call is received. A
+    /// result for all clients is the same for each.
     fn answer(&mut self, id: &CallId, answer: Answer) {
         let Some(callers) = self.0.get_mut(id) else {
             return;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tracing::debug;
 
-/// Maximum size in bytes of a logged line of a program's standard error.
+/// Maximum size in bytes of each logged line from the standard error of an agent's external program.
 const LINE_BYTES: usize = 1 << 10;
 
-/// Maximum number of logged bytes of one program's standard error. Later output is read and discarded, so that the program does not block.
+/// Maximum number of bytes that are logged from the standard error of an agent's external program. Later output is read and
+/// discarded, so that the program does not block.
 const LOGGED_BYTES: usize = 64 << 10;
 
 /// Maximum size in bytes of the standard error line that the error of a failed program quotes. It is the last line.
@@ -42,7 +43,7 @@ impl Stderr {
         }
     }
 
-    /// Returns the last non-blank line of the program's standard error.
+    /// Returns the last non-blank line that the agent's external program wrote to standard error.
     pub(super) fn last_words(mut self) -> String {
         self.end_line();
         self.last_words

@@ -22,8 +22,8 @@ pub(super) struct Saved {
     pub(super) runs: u64,
     /// The last answer of the agent's program.
     pub(super) last: Option<String>,
-    /// The message of the run to the agent's program at its next start, such as a correction request, or `None` once the program
-    /// has answered it.
+    /// The run's message to the agent's external program at its next start, such as a correction request, or `None` once the
+    /// program has answered it.
     pub(super) message: Option<String>,
 }
 
@@ -50,7 +50,8 @@ struct Document<'a> {
     message: Option<&'a str>,
 }
 
-/// The part of a program's input about its earlier starts in this run: their number, the last answer, and the finished tool calls.
+/// The part of an external program's input about its earlier starts in this run: their number, the last answer, and the finished
+/// tool calls.
 #[derive(Serialize)]
 struct Resumed<'a> {
     runs: u64,
@@ -58,7 +59,7 @@ struct Resumed<'a> {
     calls: Vec<Value>,
 }
 
-/// Returns a finished tool call with its answer as JSON for the program's input.
+/// Returns a finished tool call with its answer as JSON for the input of the agent's external program.
 fn call_json((call, answer): &(MachineCall, Answer)) -> Value {
     let mut json = self::answer(answer);
     if let Value::Object(fields) = &mut json {
@@ -71,7 +72,8 @@ fn call_json((call, answer): &(MachineCall, Answer)) -> Value {
     json
 }
 
-/// Returns the JSON document for the program's standard input. `messages` and `message` have passed the input guardrails.
+/// Returns the JSON document for the standard input of the agent's external program. `messages` and `message` have passed the
+/// input guardrails.
 pub(super) fn document(
     task: &ProviderTask,
     saved: &Saved,
@@ -159,7 +161,7 @@ fn arguments(sent: &RawValue) -> Result<ToolArguments, String> {
     }
 }
 
-/// Returns the response body with the result of a program's tool call.
+/// Returns the response body with the result of a tool call from the agent's external program.
 pub(super) fn answer(answer: &Answer) -> Value {
     match answer {
         Answer::Success(output) => json!({"status": "success", "output": output}),

@@ -65,7 +65,7 @@ struct Call {
     id: Option<String>,
     #[serde(default)]
     function: Function,
-    /// Provider state of a tool call, such as the signature of the thought behind the call.
+    /// Further JSON fields of the tool call, such as the signature of the thought behind the call.
     #[serde(flatten)]
     others: Map<String, Value>,
 }
@@ -103,9 +103,9 @@ pub(in crate::agent) struct AnswerReader {
 /// A collected tool call of a model answer: at least the first piece of the call was received.
 #[derive(Debug)]
 struct CollectedCall {
-    /// The provider's index of the tool call.
+    /// The index by which pieces of the streamed model answer refer to the tool call.
     index: Option<u64>,
-    /// The provider's ID of the tool call.
+    /// The ID that the model provider gave the tool call.
     id: Option<String>,
     /// The ID that the crate uses for the tool call: the provider's ID, or a generated ID if the provider sends none.
     own_id: String,

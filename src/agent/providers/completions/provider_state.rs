@@ -1,5 +1,5 @@
-//! Reasoning and provider state in the chat completions protocol. They are fields of a message and of its tool calls, and only the endpoint
-//! that wrote them understands them.
+//! The model's reasoning and the provider's opaque state in the chat completions protocol. They are fields of a message and of
+//! its tool calls, and only the endpoint that wrote them understands them.
 
 use crate::agent::{ChatEvent, ChatMessage, ModelError, Opaque, PartOrigin, Reasoning};
 use serde_json::{Map, Value};

@@ -14,7 +14,7 @@ pub(in crate::agent) struct Form<'a> {
     /// The model that receives the request. The request contains only reasoning and provider state of this origin.
     pub(in crate::agent) origin: &'a PartOrigin,
     pub(in crate::agent) default_model: Option<&'a str>,
-    /// The name of the field with the token limit, either `max_completion_tokens` or `max_tokens`.
+    /// The name of the model request's field with the maximum number of answer tokens: `max_completion_tokens` or `max_tokens`.
     pub(in crate::agent) max_tokens_field: &'static str,
     pub(in crate::agent) streams: bool,
     /// If `true`, consecutive messages of the role `user` are sent as one.

@@ -83,8 +83,9 @@ impl GenaiModelBuilder {
         self
     }
 
-    /// Sets a function that returns the API key before each request. Use it for an API key that changes. An error of the function becomes
-    /// the source of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain the key.
+    /// Sets a function that returns the API key before each model request. Use it for an API key that changes. An error of the
+    /// function becomes the source of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain
+    /// the key.
     ///
     /// A key with characters that an HTTP header cannot contain is
     /// [`ModelError::Unauthorized`](crate::agent::ModelError::Unauthorized).
@@ -105,8 +106,8 @@ impl GenaiModelBuilder {
         self
     }
 
-    /// Sets the maximum time without data from the endpoint, before and during an answer. Defaults to two minutes, because a model may
-    /// think for a long time before its first word.
+    /// Sets the maximum time without data from the model endpoint, before and during a model answer. Defaults to two minutes,
+    /// because a model may think for a long time before its first word.
     ///
     /// After the limit the error is [`ModelError::TimedOut`](crate::agent::ModelError::TimedOut).
     pub fn read_timeout(mut self, limit: Duration) -> Self {

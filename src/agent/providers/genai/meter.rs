@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub(super) struct Meter {
     read: AtomicUsize,
     limit: usize,
-    /// Size in bytes of the last provider event that exceeded [`MAX_EVENT_BYTES`] and whose warning is not logged yet, or 0 if
-    /// there is none.
+    /// Size in bytes of the last event in a provider's answer that exceeded [`MAX_EVENT_BYTES`] and whose warning is not logged
+    /// yet, or 0 if there is none.
     oversized: AtomicUsize,
     /// If `true`, the provider reported that it blocked the prompt. `genai` does not pass this report on.
     blocked: AtomicBool,
 }
 
 impl Meter {
-    /// Number of bytes that the counter adds for each event in addition to the event's text, because the text may be empty.
+    /// Number of bytes that each event of a model answer counts in addition to the event's text, because the text may be empty.
     const EVENT: usize = 8;
 
     pub(super) fn new(limit: usize) -> Self {
@@ -45,8 +45,8 @@ impl Meter {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Logs a warning if `genai` has read a provider event that is larger than [`MAX_EVENT_BYTES`]. The sink of the events cannot log the
-    /// warning, because log messages during a poll are discarded.
+    /// Logs a warning if `genai` has read an event of a provider's answer that is larger than [`MAX_EVENT_BYTES`]. The sink of
+    /// the events cannot log the warning, because log messages during a poll are discarded.
     pub(super) fn warn_if_oversized(&self) {
         let bytes = self.oversized.swap(0, Ordering::Relaxed);
         if bytes > 0 {

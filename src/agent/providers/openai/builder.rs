@@ -46,7 +46,7 @@ impl OpenAiCompatibleBuilder {
         }
     }
 
-    /// Sets the API key of the endpoint. By default no key is sent.
+    /// Sets the API key of the model endpoint. By default no key is sent.
     ///
     /// A later call of a method for keys replaces the key. Requests over plain `http` to another
     /// machine log a warning.
@@ -85,8 +85,9 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
-    /// Sets a function that returns the API key before each request. Use it for an API key that changes. An error of the function becomes
-    /// the source of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain the key.
+    /// Sets a function that returns the API key before each model request. Use it for an API key that changes. An error of the
+    /// function becomes the source of [`ModelError::Unavailable`](crate::agent::ModelError::Unavailable), so it must not contain
+    /// the key.
     ///
     /// The time of the function is not part of the timeouts of the request. A key with characters
     /// that an HTTP header cannot contain is
@@ -128,8 +129,8 @@ impl OpenAiCompatibleBuilder {
         self
     }
 
-    /// Sets the maximum time without data from the endpoint, before and during an answer. Defaults to two minutes, because a model may
-    /// think for a long time before its first word.
+    /// Sets the maximum time without data from the model endpoint, before and during a model answer. Defaults to two minutes,
+    /// because a model may think for a long time before its first word.
     ///
     /// Raise it for a local model that loads slowly. The timeout of the run's
     /// [profile](crate::Profile::timeout), 120 s by default, also limits each attempt.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 /// Maximum length of a Unix socket's path in bytes. `sun_path` has 104 bytes on macOS and 108 on Linux, including a final zero.
 const LONGEST: usize = 103;
 
-/// Maximum number of queued datagrams that one wait for a datagram discards after the received datagram.
+/// Maximum number of queued datagrams that one call of [`received`](Receiver::received) discards after the first datagram.
 const MOST_QUEUED: usize = 1_024;
 
 /// A bound Unix datagram socket, which receives wake-ups from other processes.
