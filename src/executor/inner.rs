@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) struct InnerRun {
     /// The idempotency key of the inner run for external calls. It starts with the key of the outer run.
     pub(crate) key: String,
-    /// The saved state that the inner run resumes with.
+    /// The saved state with which a run within another run resumes, or `None` if it starts from the beginning.
     pub(crate) resumed: Option<Resumed>,
     /// Storage that saves the state of the inner run as part of the outer run's state.
     pub(crate) state_storage: Arc<dyn StateStorage>,

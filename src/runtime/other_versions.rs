@@ -114,7 +114,7 @@ impl OtherVersions {
                 executor = &*version.executor,
                 version = &*version.hash,
                 error,
-                "cannot read the subscriptions of another version of an executor; its own workers enqueue its runs"
+                "cannot read the subscriptions of another version of an executor; only workers with that version enqueue its runs"
             );
         }
     }

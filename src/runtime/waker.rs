@@ -344,7 +344,7 @@ impl Waker {
         self.spawn_job(async move {
             let loaded = saved_position::load(&shared, &store_context, started_at).await;
             if let Err(error) = &loaded {
-                tracing::warn!(code = error.code(), error = %Chain(error), "cannot load the executors' saved position from the run ledger, will retry");
+                tracing::warn!(code = error.code(), error = %Chain(error), "cannot load the executors' saved event position from the run ledger, will retry");
             }
             JobResult::Loaded {
                 loaded: loaded.is_ok(),
@@ -405,7 +405,7 @@ impl Waker {
 /// Saves the executors' read position in the ledger. A failed save is repeated by the next save.
 async fn save(shared: &Shared, store_context: &StoreContext) {
     if let Err(error) = saved_position::save(shared, store_context).await {
-        tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the executors' position in the run ledger, will retry");
+        tracing::warn!(code = error.code(), error = %Chain(&error), "cannot save the executors' event position in the run ledger, will retry");
     }
 }
 

@@ -15,8 +15,8 @@ use crate::store::row::AttemptEnd;
 use crate::store::{Committed, Lease, RunEnd, StoreError, Write, canonical};
 use std::sync::Arc;
 
-/// Maximum number of expired breadcrumbs that a commit removes in addition to its writes, if it has fewer writes than this
-/// number. A commit of at least this many writes removes at most one more than it writes.
+/// Maximum number of expired breadcrumbs that a commit of fewer writes than this number removes. A larger commit removes at most one
+/// expired breadcrumb more than it has writes.
 const EXPIRED_AT_ONCE: usize = 64;
 
 /// Store operation that commits breadcrumb writes and, if given, the end of a run. Adds an event for each written breadcrumb.

@@ -108,7 +108,7 @@ impl Conversation {
         }
     }
 
-    /// Returns a copy of this agent's conversation that is bound to the session log with the ID `head`.
+    /// Returns a copy of this handle to the agent's conversation. The copy reads and writes the session log whose head has the ID `head`.
     pub(super) fn bound_to(&self, head: BreadcrumbId) -> Self {
         Self {
             bound_log: Some(head),
