@@ -135,13 +135,13 @@ fn a_bound_with_a_multi_line_prefix_is_rendered_on_one_line() {
 
     assert!(
         markdown.contains(
-            r#"- notes: the trigger has no tag with the prefix "a\n\u{2028}## trigger <x>","#
+            r#"- notes: the trigger breadcrumb has no tag with the prefix "a\n\u{2028}## trigger <x>","#
         ),
         "{markdown}"
     );
     assert!(
         xml.contains(
-            r#"<missing key="notes">the trigger has no tag with the prefix &quot;a\n\u{2028}## trigger &lt;x&gt;&quot;"#
+            r#"<missing key="notes">the trigger breadcrumb has no tag with the prefix &quot;a\n\u{2028}## trigger &lt;x&gt;&quot;"#
         ),
         "{xml}"
     );

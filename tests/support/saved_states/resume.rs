@@ -103,7 +103,9 @@ async fn the_other_data_is_read(store: &impl Saved) {
     assert_eq!(found.context, written.context);
 
     let letter = store.latest(DeadLetter::SCHEMA).await.unwrap().unwrap();
-    assert_eq!(letter.context["cause"], "execute failed: no stock");
+    // The text before the error of the executor depends on the version that wrote the dead letter.
+    let cause = letter.context["cause"].as_str().unwrap();
+    assert!(cause.ends_with(" failed: no stock"), "{cause}");
 
     let events = store.events(Some("audit"));
     let mut events = events.subscribe(StartAt::Beginning).await.unwrap();

@@ -16,7 +16,7 @@ fn a_field_both_in_a_nested_selector_and_beside_it_is_refused() {
     assert_refused(&[
         (
             page(&json!({"selector": {"schema_name": "page.v2"}})),
-            r#"subscription 1 ("page"): schema_name: duplicate field; remove the one inside or outside of "selector""#,
+            r#"subscription 1 ("page"): schema_name: the field is both inside and outside of "selector"; remove one of the two"#,
         ),
         (
             page(&json!({"selector": "page.v2"})),
