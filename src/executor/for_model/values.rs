@@ -24,7 +24,7 @@ pub(crate) fn line(value: &Json) -> String {
     line
 }
 
-/// Returns `lines` as one Markdown section with a fence, like a context source that is a list. [`line`] creates the lines.
+/// Returns `lines` as one Markdown section with a fence, like a context source that is a list. [`line`](fn@line) creates the lines.
 pub(crate) fn fenced_lines(name: &str, lines: &[String]) -> String {
     let mut text = introduction();
     let list = lines.join(BETWEEN);

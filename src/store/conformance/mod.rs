@@ -6,7 +6,7 @@
 //! Each promise of the two traits is a function that checks the promise on a fresh store. The macro
 //! [`store_conformance!`](crate::store_conformance) creates a module with a `#[test]` for each promise. A promise that needs a
 //! capability which the store does not declare ([`Capabilities`](super::Capabilities)) is not checked. The test
-//! `undeclared_capabilities_are_printed` of the module prints these capabilities with their promises, and [`unchecked`] returns
+//! `undeclared_capabilities_are_printed` of the module prints these capabilities with their promises, and [`unchecked`](fn@unchecked) returns
 //! them. A promise that is called on a store without its capability fails.
 //!
 //! ```
