@@ -7,12 +7,12 @@
 #   make examples     runs every example to its end
 #   make bench-build  runs one tiny round of every bench; `cargo bench` measures
 #   make doctest      runs the documentation tests with all features
-#   make features     compiles the library with the default features, none, each layer, and two halves of the other features
+#   make features     compiles the library without features, and with each layer; two layers have half of the other features
 #   make test         runs the tests with the default features, as in the README: executors, agents and stores, but no workflows
 #   make test-all     runs all tests with all features, on temporary PostgreSQL and NATS servers
 #   make torture-ci   runs short torture campaigns on SQLite, PostgreSQL and NATS, and checks that they detect three planted bugs
 #
-# In CI, `build` and `features` also run clippy, and `doctest` also builds the documentation. Warnings are errors.
+# In CI, `build`, `features` and `test` also run clippy, and `doctest` also builds the documentation. Warnings are errors.
 #
 # Outside of CI:
 #
@@ -69,7 +69,7 @@ build:
 	&& cp "$$messages" target/build.json
 
 test:
-	cargo test $(CARGO_FLAGS)
+	$(RUSTC) cargo test $(CARGO_FLAGS)
 
 doctest:
 	$(RUSTDOC) cargo test $(CARGO_FLAGS) $(ALL) --doc
@@ -78,15 +78,13 @@ lint:
 	cargo clippy $(CARGO_FLAGS) $(ALL) --all-targets -- -D warnings
 	cargo clippy $(CARGO_FLAGS) -- -D warnings
 
-# `build` covers all features. Each layer includes the layers before it. Each half has a durable store that the other half lacks.
+# `build` covers all features, and `test` the default features. Each layer includes the layers before it. Two layers also have
+# half of the other features, each half with a durable store that the other half lacks.
 features:
-	$(RUSTC) cargo check $(CARGO_FLAGS) --lib
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features
-	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features agents
-	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features workflows
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features agents,cli,conformance,embed-local,sqlite,templates
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features workflows,genai,metrics,mock,nats,openai,postgres,rcrt,testing,uuid,validate
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features workloads
-	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features cli,conformance,embed-local,sqlite,templates,yaml
-	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features genai,metrics,mock,nats,openai,postgres,rcrt,testing,uuid,validate
 
 features-all:
 	@for flags in "" $(FEATURES:%=--features=%) --all-features; do \
