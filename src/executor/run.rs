@@ -119,7 +119,7 @@ async fn claim<E: UniversalExecutor + ?Sized>(
     Ok((claim.map_err(store_error("claim the run"))?, since))
 }
 
-/// Begins the attempt of a claimed run in the run ledger, after an extension of the lease if half of it is over. Returns the
+/// Begins the attempt of a claimed run in the run ledger, after an extension of the lease if half of the lease has passed. Returns the
 /// claim, and the time since which the lease is known to hold.
 async fn begin_attempt(
     store: RunStore<'_>,

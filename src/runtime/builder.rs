@@ -315,7 +315,7 @@ impl RuntimeBuilder {
     }
 
     /// Sets the interval at which each worker searches the run ledger for runs that became due without an event. Examples are a
-    /// run whose worker was lost, so that its lease expired, and a run whose question nobody answered in time. Defaults to 5 s.
+    /// run whose worker was lost, so that its lease expired, and a run whose question got no answer in time. Defaults to 5 s.
     ///
     /// Must be more than 0. A shorter interval finds such runs sooner, and costs more reads of the
     /// ledger by each worker. It is also the interval of the readiness checks in the log.

@@ -33,7 +33,7 @@ pub struct Lease {
     pub run: RunRef,
     /// The fencing token of the lease. It grows with every claim of the run.
     pub token: u64,
-    /// The run's epoch: the number of times that the run was started anew after its end, for example by a
+    /// The run's epoch: the number of times that the run was started again after its end, for example by a
     /// [redo](super::RunLedger::redo).
     pub epoch: u32,
     /// The number of consecutive leases that expired before this claim. A lost lease does not count after its owner has

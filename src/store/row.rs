@@ -206,7 +206,7 @@ impl RunRow {
             && self.reason.as_deref() != Some(RunEnd::CANCELLED)
     }
 
-    /// Grants a lease of this row's run, whatever the run's state, from `now` for the duration `length`.
+    /// Grants a lease of this row's run, in any state of the run, from `now` for the duration `length`.
     pub(in crate::store) fn grant(
         &mut self,
         length: Duration,

@@ -239,7 +239,7 @@ impl Run<'_> {
         self.agent.guardrails.tool_result(&tool, answer).await
     }
 
-    /// Returns the tool name of the unfinished tool call with this ID, or an empty string if there is none.
+    /// Returns the tool name of the unfinished tool call with this ID, or an empty string without such a call.
     fn tool_of(&self, call: &CallId) -> String {
         let mut pending = self.progress.machine.pending();
         let found = pending.find(|pending| pending.id == *call);

@@ -56,7 +56,7 @@ pub struct PastTurn {
     pub at: Timestamp,
     /// The state of the chat turn's run. `None` if no worker has enqueued it, or if the store retains it no more.
     pub state: Option<RunState>,
-    /// The outcome of the chat turn (the answer, or the reason why there is none), or `None` if the turn has not ended or the
+    /// The outcome of the chat turn (the answer, or the reason for its absence), or `None` if the turn has not ended or the
     /// store has deleted the turn's run.
     pub end: Option<TurnEnd>,
 }

@@ -117,7 +117,7 @@ impl CompiledCondition {
     }
 }
 
-/// Follows a path of names and indexes in a value, and returns the node at the end, or the reason why there is none.
+/// Follows a path of names and indexes in a value, and returns the node at the end, or the reason why it does not exist.
 fn walk<'v>(steps: &[Step], value: &'v Value) -> PathLookup<'v> {
     let mut node = value;
     for step in steps {

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 /// Maximum size in bytes of a tool's input schema in a question. A larger schema is omitted.
 pub(super) const MAX_SCHEMA_BYTES: usize = 16 << 10;
 
-/// Maximum size in bytes of the rules in a question that decide which people may change the tool call arguments. If the rules are
-/// larger, the client refuses changed arguments.
+/// Maximum total size in bytes of the approval rules for changed arguments that a question about a tool call contains. If the rules
+/// are larger, the client refuses changed arguments.
 const MAX_RULES_BYTES: usize = 16 << 10;
 
 /// The names of the fields that only a question about a tool call has.

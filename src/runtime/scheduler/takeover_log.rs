@@ -105,7 +105,7 @@ impl TakeoverLog {
                 run = %lease.run,
                 attempt,
                 abandoned = lease.abandoned,
-                "a run that may have crashed its workers restarts; until it ends, this worker starts no other run that may have crashed a worker"
+                "a run that may have crashed its workers restarts; until it ends, this worker starts no other such run, but all other runs as usual"
             );
         }
     }

@@ -16,7 +16,7 @@ use sqlx::Row as _;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// SQL that deletes those of the tenant's oldest idempotency keys whose runs are no longer in the ledger. It postpones the next
+/// SQL that deletes the tenant's oldest idempotency keys whose runs are no longer in the ledger. It postpones the next
 /// check of each remaining key. `LATERAL` looks up each row separately, independent of the server's statistics. A transaction
 /// that changes keys holds the lock on the tenant's row, so `ctid` values are stable.
 const SWEEP: &str = "

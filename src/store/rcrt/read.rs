@@ -89,7 +89,7 @@ impl Reader {
         })
     }
 
-    /// Returns the current versions of several breadcrumbs in the order of `ids`, without those that are missing or cannot be
+    /// Returns the current versions of several breadcrumbs in the order of `ids`, without breadcrumbs that are missing or cannot be
     /// parsed.
     pub(super) async fn read_all(
         &self,

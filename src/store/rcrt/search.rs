@@ -248,7 +248,7 @@ impl SearchResults {
         Ok(None)
     }
 
-    /// Reads several breadcrumbs by the IDs that a search found in a list, and adds those that the query selects to the results.
+    /// Reads several breadcrumbs by the IDs that a search found in a list, and adds the breadcrumbs that the query selects to the results.
     /// In an interval of time, a breadcrumb that the server fails to return is recorded as unread and does not end the search.
     async fn read(
         &mut self,

@@ -48,7 +48,7 @@ pub(in crate::store) struct Facts<'r> {
 pub(in crate::store) struct FirstOfKey {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) due: Option<Timestamp>,
-    /// The lease duration of this first run, after which a worker tries again to claim a later run if this run has no future due
+    /// The lease duration of this first run, after which a worker can claim a later run if this run has no future due
     /// time.
     pub(in crate::store) lease: Duration,
 }

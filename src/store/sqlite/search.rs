@@ -102,7 +102,8 @@ enum Newest {
 }
 
 impl Newest {
-    /// Combines the counts for two tags of a query that accepts any of several tags: the sum of two totals, or else the later time.
+    /// Merges the estimates of how many breadcrumbs have either of two tags: two totals are added, and otherwise the later time is the
+    /// result.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All(some), Self::All(more)) => Self::All(some + more),

@@ -46,7 +46,7 @@ impl NextCheck {
         self.announced = announced;
     }
 
-    /// Schedules an early poll of the store after a step has begun to wait, because the answer to this step may already exist.
+    /// Schedules an early poll of the store after a step has started to wait, because the answer to this step may already exist.
     pub(super) fn soon(&mut self) {
         self.announced = None;
         self.at = self.at.min(Instant::now() + MIN_POLL_INTERVAL);

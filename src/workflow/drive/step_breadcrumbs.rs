@@ -139,8 +139,8 @@ impl EndedBreadcrumbs {
         self.merge(&StepPath::new(""), schema, known);
     }
 
-    /// Returns the time after which a breadcrumb must be updated to end the wait of a `wait_for` step. `of` is the schema of the
-    /// breadcrumb, or `None` for any schema. Returns `None` if the earlier steps set no limit.
+    /// Returns the lower limit, exclusive, of the update time of a breadcrumb that can end a `wait_for` step's wait. `of` is the
+    /// schema of the breadcrumb, or `None` for any schema. Returns `None` if the earlier steps set no limit.
     pub(super) fn since(
         &self,
         progress: &Progress,

@@ -9,7 +9,7 @@ use crate::workflow::{Ready, StepTask};
 use std::sync::Arc;
 
 impl Drive<'_> {
-    /// Returns the time after which a breadcrumb must be updated to end the wait of a `wait_for` step.
+    /// Returns the lower limit, exclusive, of the update time of a breadcrumb that can end a `wait_for` step's wait.
     pub(super) fn since(&self, ready: &Ready) -> Timestamp {
         let trigger = self.context.trigger().updated_at;
         let StepTask::WaitFor { event } = &ready.task else {
