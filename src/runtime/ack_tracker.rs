@@ -258,7 +258,7 @@ async fn send_ack(shared: &Shared, ack: Acknowledgement) -> Option<Acknowledgeme
             (Some(receipt), None) => receipt.ack().await,
             (Some(receipt), Some(delay)) => receipt.nack(delay).await,
             (None, None) => Ok(()),
-            (None, Some(_)) => Err(SourceError::NotTakenBack {
+            (None, Some(_)) => Err(SourceError::NoRedelivery {
                 reason: "this source does not deliver again",
             }),
         }
@@ -270,7 +270,7 @@ async fn send_ack(shared: &Shared, ack: Acknowledgement) -> Option<Acknowledgeme
             }
             return None;
         }
-        Ok(Err(SourceError::NotTakenBack { .. })) if ack.redeliver_after.is_some() => {
+        Ok(Err(SourceError::NoRedelivery { .. })) if ack.redeliver_after.is_some() => {
             return Some(ack);
         }
         Ok(Err(error)) => error,

@@ -159,7 +159,7 @@ impl Shared {
                 metrics::add(metrics::MISSED, *missed);
                 report.missed += missed;
             }
-            SourceError::NotTakenBack { .. }
+            SourceError::NoRedelivery { .. }
             | SourceError::Refused(_)
             | SourceError::Unavailable { .. } => {
                 report.errors += 1;

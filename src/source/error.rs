@@ -27,7 +27,7 @@ pub enum SourceError {
     #[error(
         "the event source cannot redeliver the nacked event: {reason}; process the event without a redelivery"
     )]
-    NotTakenBack {
+    NoRedelivery {
         /// Reason why the source cannot redeliver the nacked event, for example a source without acknowledgements.
         reason: &'static str,
     },
@@ -57,17 +57,17 @@ impl SourceError {
         match self {
             Self::Unavailable { retry_after, .. } => Retry::after(*retry_after),
             Self::Lagged { .. } => Retry::After(Duration::ZERO),
-            Self::NotTakenBack { .. } | Self::Refused(_) => Retry::Never,
+            Self::NoRedelivery { .. } | Self::Refused(_) => Retry::Never,
         }
     }
 
-    /// Returns a short name of the source error for log lines and metrics, one of `lagged`, `not_taken_back`,
+    /// Returns a short name of the source error for log lines and metrics, one of `lagged`, `no_redelivery`,
     /// `refused` and `unavailable`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::Lagged { .. } => "lagged",
-            Self::NotTakenBack { .. } => "not_taken_back",
+            Self::NoRedelivery { .. } => "no_redelivery",
             Self::Refused(_) => "refused",
             Self::Unavailable { .. } => "unavailable",
         }

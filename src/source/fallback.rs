@@ -257,7 +257,7 @@ impl Sure {
                             SourceError::Refused(_) | SourceError::Unavailable { .. } => {
                                 self.open = None;
                             }
-                            SourceError::Lagged { .. } | SourceError::NotTakenBack { .. } => {}
+                            SourceError::Lagged { .. } | SourceError::NoRedelivery { .. } => {}
                         }
                         return Err(error);
                     }

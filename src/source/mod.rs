@@ -86,7 +86,7 @@ use std::time::Duration;
 /// - **Acknowledged.** The source does not deliver an acknowledged event again by itself. A second or a late
 ///   acknowledgement is harmless.
 /// - **Redelivered.** A nacked event is delivered again after its delay, not before, and delays no other event. A
-///   source that cannot redeliver events returns [`SourceError::NotTakenBack`].
+///   source that cannot redeliver events returns [`SourceError::NoRedelivery`].
 /// - **Independent subscriptions.** Each subscription delivers all events, unless the source
 ///   [is shared](Self::is_shared). A slow or dropped subscription delays neither another one nor a writer.
 /// - **Tenants apart.** A subscription delivers no event of another tenant.
@@ -275,7 +275,7 @@ pub enum StartAt {
 /// // Without a receipt, an acknowledgement has no effect, and a nack is refused.
 /// delivery.ack().await?;
 /// let refused = delivery.nack(Duration::from_secs(1)).await;
-/// assert!(matches!(refused, Err(SourceError::NotTakenBack { .. })));
+/// assert!(matches!(refused, Err(SourceError::NoRedelivery { .. })));
 /// # Ok::<(), universal_executor::BoxError>(())
 /// # })?;
 /// # Ok::<(), universal_executor::BoxError>(())
@@ -308,7 +308,7 @@ pub trait Receipt: Send + Sync {
     /// Requests that the source delivers this event again after `delay`, because its handling has not succeeded.
     ///
     /// # Errors
-    /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NotTakenBack`] if it
+    /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NoRedelivery`] if it
     /// cannot redeliver the event, for example because too many nacked events wait.
     async fn nack(&self, delay: Duration) -> Result<(), SourceError>;
 
@@ -390,7 +390,7 @@ impl Delivery {
     /// Nacks the delivered event: requests its redelivery after `delay`.
     ///
     /// # Errors
-    /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NotTakenBack`] if it
+    /// Returns [`SourceError::Unavailable`] if the source cannot be reached, and [`SourceError::NoRedelivery`] if it
     /// cannot redeliver the event. A delivery without a receipt always returns the latter.
     ///
     /// # Cancel safety
@@ -398,7 +398,7 @@ impl Delivery {
     pub async fn nack(&self, delay: Duration) -> Result<(), SourceError> {
         match &self.receipt {
             Some(receipt) => receipt.nack(delay).await,
-            None => Err(SourceError::NotTakenBack {
+            None => Err(SourceError::NoRedelivery {
                 reason: "the delivery has no receipt",
             }),
         }

@@ -31,7 +31,7 @@ impl<E> Nacked<E> {
         event: E,
         delay: Duration,
     ) -> Result<(), SourceError> {
-        let refused = |reason| Err(SourceError::NotTakenBack { reason });
+        let refused = |reason| Err(SourceError::NoRedelivery { reason });
         let Some(due) = Instant::now().checked_add(delay) else {
             return refused("the delay is too long");
         };

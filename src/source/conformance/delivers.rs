@@ -10,7 +10,7 @@ use std::collections::HashSet;
 /// **Every commit.** Each created, updated and deleted breadcrumb is announced with its schema, tags, version and time.
 ///
 /// One breadcrumb is created, updated three times and deleted. Applies to every source.
-pub async fn every_commit<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn every_commit_is_delivered<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let backend = subject.fresh().await;
     let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
 
@@ -34,7 +34,7 @@ pub async fn every_commit<S: SourceUnderTest>(subject: &S) -> Result<(), Broken>
 /// **In order.** New events are delivered in commit order, and in the order of the writes within a commit.
 ///
 /// 30 commits create four breadcrumbs each, and 30 commits update them. Applies to every source.
-pub async fn in_order<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn commits_are_delivered_in_order<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let backend = subject.fresh().await;
     let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
     let mut announced = Vec::new();
@@ -143,7 +143,7 @@ const OTHER_TENANT: &str = "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4";
 /// **Tenants apart.** A subscription delivers no event of another tenant.
 ///
 /// Does nothing if [`in_tenant`](super::SourceUnderTest::in_tenant) returns `None`.
-pub async fn tenants_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn events_of_tenants_are_isolated<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let ours = subject.fresh().await;
     let Some(theirs) = subject.in_tenant(&ours, OTHER_TENANT).await else {
         return Ok(());

@@ -48,11 +48,11 @@ async fn until(reader: &mut Reader, last: &Event) -> Result<DeliveryCounts, Brok
 /// is not [complete](crate::source::EventSource::is_complete) may omit the report.
 ///
 /// 2,000 events are committed while the subscription is not read. Does nothing if
-/// [`keeping`](super::SourceUnderTest::keeping) returns `None`.
-pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+/// [`fresh_with_limit`](super::SourceUnderTest::fresh_with_limit) returns `None`.
+pub async fn dropped_events_are_reported<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     const COMMITS: usize = 50;
     const NOTES: usize = 40;
-    let Some(backend) = subject.keeping(RETAINED).await else {
+    let Some(backend) = subject.fresh_with_limit(RETAINED).await else {
         return Ok(());
     };
     let reports_loss = subject.source(&backend, "one").is_complete();
@@ -80,12 +80,12 @@ pub async fn what_is_dropped_is_told<S: SourceUnderTest>(subject: &S) -> Result<
 /// **No silent loss.** If the events after a position were deleted, a subscription from this position receives the
 /// number of missed events.
 ///
-/// Does nothing if [`keeping`](super::SourceUnderTest::keeping) returns `None`, without the ability
+/// Does nothing if [`fresh_with_limit`](super::SourceUnderTest::fresh_with_limit) returns `None`, without the ability
 /// [`history`](super::Abilities::history), and for a source that is not complete.
-pub async fn what_is_gone_behind_a_position_is_told<S: SourceUnderTest>(
+pub async fn deleted_events_after_a_position_are_reported<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let Some(backend) = subject.keeping(RETAINED).await else {
+    let Some(backend) = subject.fresh_with_limit(RETAINED).await else {
         return Ok(());
     };
     let reports_loss = subject.source(&backend, "one").is_complete();
@@ -123,10 +123,10 @@ pub async fn what_is_gone_behind_a_position_is_told<S: SourceUnderTest>(
 
 /// **Start position.** [`StartAt::Beginning`] starts with the oldest retained event. Events that were deleted before
 /// are not reported as missed.
-pub async fn what_is_gone_before_the_beginning_is_not_missed<S: SourceUnderTest>(
+pub async fn deleted_events_before_the_beginning_are_not_reported<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    let Some(backend) = subject.keeping(RETAINED).await else {
+    let Some(backend) = subject.fresh_with_limit(RETAINED).await else {
         return Ok(());
     };
     if !subject.abilities().history {

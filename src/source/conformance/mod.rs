@@ -3,7 +3,7 @@
 //! Use this when you write a source. Each promise of [`EventSource`] is a function that tests the source on a fresh
 //! backend, the origin of the events. [`Abilities`] declares the optional abilities of the source. Where a missing
 //! ability has a defined behavior, the suite tests this behavior: for example, a source that cannot redeliver an event
-//! has to refuse a nack with [`SourceError::NotTakenBack`](super::SourceError::NotTakenBack).
+//! has to refuse a nack with [`SourceError::NoRedelivery`](super::SourceError::NoRedelivery).
 //!
 //! [`source_conformance!`](crate::source_conformance) creates a module with a `#[test]` for each promise:
 //!
@@ -20,14 +20,14 @@
 //!     type Backend = MemoryStore;
 //!
 //!     fn abilities(&self) -> Abilities {
-//!         Abilities::default().history(true).takes_back(true)
+//!         Abilities::default().history(true).redelivers(true)
 //!     }
 //!
 //!     async fn fresh(&self) -> MemoryStore {
 //!         MemoryStore::default()
 //!     }
 //!
-//!     async fn keeping(&self, events: usize) -> Option<MemoryStore> {
+//!     async fn fresh_with_limit(&self, events: usize) -> Option<MemoryStore> {
 //!         let mut limits = MemoryLimits::default();
 //!         limits.events = events;
 //!         Some(MemoryStore::with_limits(limits))
@@ -55,8 +55,8 @@
 //! }
 //!
 //! universal_executor::source_conformance!(memory, Memory);
-//! # use universal_executor::source::conformance::{in_order, run};
-//! # run(in_order(&Memory))?;
+//! # use universal_executor::source::conformance::{commits_are_delivered_in_order, run};
+//! # run(commits_are_delivered_in_order(&Memory))?;
 //! # Ok::<(), universal_executor::source::conformance::Broken>(())
 //! ```
 #![expect(
@@ -77,29 +77,30 @@ pub use broken::Broken;
 pub(crate) use broken::{expect, same, some};
 pub use delivers::{
     a_context_is_that_of_its_version, a_large_context_does_not_travel,
-    commits_at_the_same_time_are_all_delivered, every_commit, in_order, tenants_apart,
+    commits_are_delivered_in_order, commits_at_the_same_time_are_all_delivered,
+    events_of_tenants_are_isolated, every_commit_is_delivered,
 };
 pub use lags::{
-    what_is_dropped_is_told, what_is_gone_before_the_beginning_is_not_missed,
-    what_is_gone_behind_a_position_is_told,
+    deleted_events_after_a_position_are_reported,
+    deleted_events_before_the_beginning_are_not_reported, dropped_events_are_reported,
 };
 pub use redelivery::{
-    an_acknowledged_event_does_not_come_again, an_event_given_back_comes_again,
-    an_event_given_back_waits_for_its_delay, telling_a_source_twice_or_late_is_harmless,
+    a_nacked_event_is_redelivered, a_nacked_event_is_redelivered_after_its_delay,
+    an_acknowledged_event_is_not_redelivered, repeated_and_late_acknowledgements_have_no_effect,
 };
 pub use resumes::{
-    a_consumer_goes_on_after_what_it_acknowledged, a_position_outlives_a_restart,
-    an_unacknowledged_event_comes_again, consumers_are_remembered_apart,
-    nothing_is_lost_across_reconnects, what_is_given_back_is_not_lost,
-    what_is_left_for_a_consumer_is_told,
+    a_consumer_continues_after_its_acknowledged_events, a_nacked_event_survives_a_restart,
+    a_position_is_valid_after_a_restart, an_unacknowledged_event_is_redelivered,
+    consumers_are_saved_separately, no_event_is_lost_across_reconnects,
+    the_backlog_of_a_consumer_is_reported,
 };
 pub use shares::{
-    a_waiting_subscriber_is_woken, an_unread_stream_holds_up_nobody, cancel_safe, many_subscribe,
-    two_subscribers_both_get_all,
+    a_waiting_subscriber_is_woken, an_unread_stream_delays_no_other, cancel_safe,
+    many_subscribers_receive_all_events, two_subscribers_both_receive_all_events,
 };
 pub use start_position::{
-    a_position_from_the_future_misses_nothing, after_a_position_comes_what_is_behind_it,
-    now_begins_with_the_next_commit, positions_grow, the_beginning_is_the_oldest_event,
+    a_position_from_the_future_loses_no_event, a_position_is_followed_by_the_next_event,
+    now_begins_with_the_next_commit, positions_increase, the_beginning_is_the_oldest_event,
 };
 
 use super::EventSource;
@@ -128,7 +129,8 @@ pub trait SourceUnderTest: Send + Sync {
     /// retains all events.
     ///
     /// The suite passes 8, and commits more events than that.
-    fn keeping(&self, events: usize) -> impl Future<Output = Option<Self::Backend>> + Send;
+    fn fresh_with_limit(&self, events: usize)
+    -> impl Future<Output = Option<Self::Backend>> + Send;
 
     /// Returns the tested source's backend, bound to another tenant, or `None` if the backend has one tenant only.
     fn in_tenant(
@@ -169,7 +171,7 @@ pub trait SourceUnderTest: Send + Sync {
 /// use universal_executor::source::conformance::Abilities;
 ///
 /// let none = Abilities::default();
-/// assert!(!none.history && !none.remembers && !none.takes_back);
+/// assert!(!none.history && !none.saves_consumers && !none.redelivers);
 /// assert!(Abilities::default().history(true).history);
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -183,12 +185,12 @@ pub struct Abilities {
     /// If `true`, the tested source saves the acknowledgements of each consumer under the consumer's name.
     ///
     /// The tests of saved consumers apply.
-    pub remembers: bool,
+    pub saves_consumers: bool,
     /// If `true`, the tested source delivers a nacked event again.
     ///
     /// If `false`, each nack must fail with
-    /// [`SourceError::NotTakenBack`](super::SourceError::NotTakenBack).
-    pub takes_back: bool,
+    /// [`SourceError::NoRedelivery`](super::SourceError::NoRedelivery).
+    pub redelivers: bool,
 }
 
 impl Abilities {
@@ -201,15 +203,15 @@ impl Abilities {
 
     /// Sets whether the tested event source saves the acknowledgements of each named consumer. Defaults to `false`.
     #[must_use]
-    pub const fn remembers(mut self, yes: bool) -> Self {
-        self.remembers = yes;
+    pub const fn saves_consumers(mut self, yes: bool) -> Self {
+        self.saves_consumers = yes;
         self
     }
 
     /// Sets whether the tested event source delivers a nacked event again. Defaults to `false`.
     #[must_use]
-    pub const fn takes_back(mut self, yes: bool) -> Self {
-        self.takes_back = yes;
+    pub const fn redelivers(mut self, yes: bool) -> Self {
+        self.redelivers = yes;
         self
     }
 }
@@ -254,34 +256,34 @@ pub fn run(promise: impl Future<Output = Result<(), Broken>>) -> Result<(), Brok
 macro_rules! source_conformance {
     ($name:ident, $subject:expr) => {
         $crate::source_conformance! { @promises $name, $subject,
-            every_commit
-            in_order
+            every_commit_is_delivered
+            commits_are_delivered_in_order
             commits_at_the_same_time_are_all_delivered
             a_large_context_does_not_travel
             a_context_is_that_of_its_version
-            tenants_apart
+            events_of_tenants_are_isolated
             now_begins_with_the_next_commit
             the_beginning_is_the_oldest_event
-            after_a_position_comes_what_is_behind_it
-            a_position_from_the_future_misses_nothing
-            positions_grow
-            what_is_dropped_is_told
-            what_is_gone_behind_a_position_is_told
-            what_is_gone_before_the_beginning_is_not_missed
-            nothing_is_lost_across_reconnects
-            a_position_outlives_a_restart
-            an_unacknowledged_event_comes_again
-            a_consumer_goes_on_after_what_it_acknowledged
-            what_is_given_back_is_not_lost
-            consumers_are_remembered_apart
-            what_is_left_for_a_consumer_is_told
-            an_event_given_back_comes_again
-            an_event_given_back_waits_for_its_delay
-            an_acknowledged_event_does_not_come_again
-            telling_a_source_twice_or_late_is_harmless
-            two_subscribers_both_get_all
-            many_subscribe
-            an_unread_stream_holds_up_nobody
+            a_position_is_followed_by_the_next_event
+            a_position_from_the_future_loses_no_event
+            positions_increase
+            dropped_events_are_reported
+            deleted_events_after_a_position_are_reported
+            deleted_events_before_the_beginning_are_not_reported
+            no_event_is_lost_across_reconnects
+            a_position_is_valid_after_a_restart
+            an_unacknowledged_event_is_redelivered
+            a_consumer_continues_after_its_acknowledged_events
+            a_nacked_event_survives_a_restart
+            consumers_are_saved_separately
+            the_backlog_of_a_consumer_is_reported
+            a_nacked_event_is_redelivered
+            a_nacked_event_is_redelivered_after_its_delay
+            an_acknowledged_event_is_not_redelivered
+            repeated_and_late_acknowledgements_have_no_effect
+            two_subscribers_both_receive_all_events
+            many_subscribers_receive_all_events
+            an_unread_stream_delays_no_other
             a_waiting_subscriber_is_woken
             cancel_safe
         }

@@ -12,23 +12,21 @@ const CLOCK_STEP: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// **Redelivered.** A nacked event is delivered again after its delay, and other events are delivered meanwhile. A
-/// source that cannot redeliver events returns [`SourceError::NotTakenBack`].
+/// source that cannot redeliver events returns [`SourceError::NoRedelivery`].
 ///
 /// The nack has a delay of 50 ms, and [`advance_clock`](super::SourceUnderTest::advance_clock) is
-/// called with 100 ms. [`takes_back`](super::Abilities::takes_back) decides which behavior is
+/// called with 100 ms. [`redelivers`](super::Abilities::redelivers) decides which behavior is
 /// required.
-pub async fn an_event_given_back_comes_again<S: SourceUnderTest>(
-    subject: &S,
-) -> Result<(), Broken> {
+pub async fn a_nacked_event_is_redelivered<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let backend = subject.fresh().await;
     let mut reader = Reader::open(subject, &backend, "one", StartAt::Now).await?;
     let announced = commits(subject, &backend, 3).await?;
     let delivery = reader.next_delivery().await?;
 
     let answer = nack_delivery(&delivery, NACK_DELAY).await?;
-    if !subject.abilities().takes_back {
-        let refused = matches!(answer, Err(SourceError::NotTakenBack { .. }));
-        return expect(refused, "the source refuses the nack with NotTakenBack");
+    if !subject.abilities().redelivers {
+        let refused = matches!(answer, Err(SourceError::NoRedelivery { .. }));
+        return expect(refused, "the source refuses the nack with NoRedelivery");
     }
     answer?;
     subject.advance_clock(CLOCK_STEP).await;
@@ -52,11 +50,11 @@ pub async fn an_event_given_back_comes_again<S: SourceUnderTest>(
 /// **Redelivered.** A nacked event is not delivered before its delay has expired.
 ///
 /// The nack has a delay of one hour. Does nothing for a source without the ability
-/// [`takes_back`](super::Abilities::takes_back).
-pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
+/// [`redelivers`](super::Abilities::redelivers).
+pub async fn a_nacked_event_is_redelivered_after_its_delay<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    if !subject.abilities().takes_back {
+    if !subject.abilities().redelivers {
         return Ok(());
     }
     let backend = subject.fresh().await;
@@ -73,7 +71,7 @@ pub async fn an_event_given_back_waits_for_its_delay<S: SourceUnderTest>(
 ///
 /// The clock advances by 100 ms between commits, so a source with a timer for redeliveries is
 /// tested, too.
-pub async fn an_acknowledged_event_does_not_come_again<S: SourceUnderTest>(
+pub async fn an_acknowledged_event_is_not_redelivered<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let backend = subject.fresh().await;
@@ -102,7 +100,7 @@ async fn only(reader: &mut Reader, expected: &[Event]) -> Result<(), Broken> {
 ///
 /// Late calls may succeed or fail. They must return, and later subscriptions must deliver their
 /// events.
-pub async fn telling_a_source_twice_or_late_is_harmless<S: SourceUnderTest>(
+pub async fn repeated_and_late_acknowledgements_have_no_effect<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let backend = subject.fresh().await;

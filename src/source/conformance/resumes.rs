@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep};
 /// resumes after a position if the source has history, and otherwise by its consumer name.
 ///
 /// Does nothing for a source with neither the ability [`history`](super::Abilities::history) nor
-/// [`remembers`](super::Abilities::remembers).
-pub async fn nothing_is_lost_across_reconnects<S: SourceUnderTest>(
+/// [`saves_consumers`](super::Abilities::saves_consumers).
+pub async fn no_event_is_lost_across_reconnects<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     const EVENTS: usize = 60;
     let abilities = subject.abilities();
-    if !abilities.history && !abilities.remembers {
+    if !abilities.history && !abilities.saves_consumers {
         return Ok(());
     }
     let backend = subject.fresh().await;
@@ -64,7 +64,9 @@ pub async fn nothing_is_lost_across_reconnects<S: SourceUnderTest>(
 ///
 /// Does nothing without the ability [`history`](super::Abilities::history), or if
 /// [`restart`](super::SourceUnderTest::restart) returns `None`.
-pub async fn a_position_outlives_a_restart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_position_is_valid_after_a_restart<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     if !subject.abilities().history {
         return Ok(());
     }
@@ -87,11 +89,11 @@ pub async fn a_position_outlives_a_restart<S: SourceUnderTest>(subject: &S) -> R
 /// **Saved consumers.** A consumer's next subscription delivers the unacknowledged events again, and all later events.
 /// This includes an unacknowledged event that is older than an acknowledged event.
 ///
-/// Does nothing for a source without the ability [`remembers`](super::Abilities::remembers).
-pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
+/// Does nothing for a source without the ability [`saves_consumers`](super::Abilities::saves_consumers).
+pub async fn an_unacknowledged_event_is_redelivered<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    if !subject.abilities().remembers {
+    if !subject.abilities().saves_consumers {
         return Ok(());
     }
     let backend = subject.fresh().await;
@@ -118,12 +120,12 @@ pub async fn an_unacknowledged_event_comes_again<S: SourceUnderTest>(
 /// **Saved consumers.** A consumer resumes after its acknowledged events, even after a restart. The `StartAt` of the
 /// subscription has no effect.
 ///
-/// Does nothing without the ability [`remembers`](super::Abilities::remembers). If
+/// Does nothing without the ability [`saves_consumers`](super::Abilities::saves_consumers). If
 /// [`restart`](super::SourceUnderTest::restart) returns `None`, only a new subscription is tested.
-pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: SourceUnderTest>(
+pub async fn a_consumer_continues_after_its_acknowledged_events<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    if !subject.abilities().remembers {
+    if !subject.abilities().saves_consumers {
         return Ok(());
     }
     let mut backend = subject.fresh().await;
@@ -152,12 +154,14 @@ pub async fn a_consumer_goes_on_after_what_it_acknowledged<S: SourceUnderTest>(
 /// **Saved consumers.** A nacked event is not acknowledged: the next subscription of the consumer delivers it without
 /// waiting for the delay.
 ///
-/// Does nothing without the abilities [`remembers`](super::Abilities::remembers) and
-/// [`takes_back`](super::Abilities::takes_back). The nack has a delay of one day.
-pub async fn what_is_given_back_is_not_lost<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+/// Does nothing without the abilities [`saves_consumers`](super::Abilities::saves_consumers) and
+/// [`redelivers`](super::Abilities::redelivers). The nack has a delay of one day.
+pub async fn a_nacked_event_survives_a_restart<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     const DAY: Duration = Duration::from_secs(86_400);
     let abilities = subject.abilities();
-    if !abilities.remembers || !abilities.takes_back {
+    if !abilities.saves_consumers || !abilities.redelivers {
         return Ok(());
     }
     let backend = subject.fresh().await;
@@ -179,9 +183,9 @@ pub async fn what_is_given_back_is_not_lost<S: SourceUnderTest>(subject: &S) -> 
 /// **Saved consumers.** An acknowledgement of one consumer does not affect another consumer. A new consumer starts at
 /// its `StartAt`.
 ///
-/// Does nothing for a source without the ability [`remembers`](super::Abilities::remembers).
-pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
-    if !subject.abilities().remembers {
+/// Does nothing for a source without the ability [`saves_consumers`](super::Abilities::saves_consumers).
+pub async fn consumers_are_saved_separately<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+    if !subject.abilities().saves_consumers {
         return Ok(());
     }
     let backend = subject.fresh().await;
@@ -203,11 +207,11 @@ pub async fn consumers_are_remembered_apart<S: SourceUnderTest>(subject: &S) -> 
 /// is 0 for a new consumer.
 ///
 /// The number must be correct within 10 s. Does nothing for a source without the ability
-/// [`remembers`](super::Abilities::remembers).
-pub async fn what_is_left_for_a_consumer_is_told<S: SourceUnderTest>(
+/// [`saves_consumers`](super::Abilities::saves_consumers).
+pub async fn the_backlog_of_a_consumer_is_reported<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
-    if !subject.abilities().remembers {
+    if !subject.abilities().saves_consumers {
         return Ok(());
     }
     let backend = subject.fresh().await;

@@ -11,7 +11,9 @@ use tokio::time::{Instant, timeout};
 /// one still delivers all events.
 ///
 /// Applies to every source: the two subscriptions have different consumer names.
-pub async fn two_subscribers_both_get_all<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn two_subscribers_both_receive_all_events<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let backend = subject.fresh().await;
     let mut one = Reader::open(subject, &backend, "one", StartAt::Now).await?;
     let mut two = Reader::open(subject, &backend, "two", StartAt::Now).await?;
@@ -27,7 +29,9 @@ pub async fn two_subscribers_both_get_all<S: SourceUnderTest>(subject: &S) -> Re
 ///
 /// 40 subscriptions are opened and dropped, and then 40 are open at the same time. Each has its own
 /// consumer name.
-pub async fn many_subscribe<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn many_subscribers_receive_all_events<S: SourceUnderTest>(
+    subject: &S,
+) -> Result<(), Broken> {
     let backend = subject.fresh().await;
     for n in 0..40 {
         let consumer = format!("short-{n}");
@@ -48,7 +52,7 @@ pub async fn many_subscribe<S: SourceUnderTest>(subject: &S) -> Result<(), Broke
 /// reader.
 ///
 /// 400 events must be committed within 10 s while ten subscriptions are not read to the end.
-pub async fn an_unread_stream_holds_up_nobody<S: SourceUnderTest>(
+pub async fn an_unread_stream_delays_no_other<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let backend = subject.fresh().await;

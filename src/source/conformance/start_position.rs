@@ -47,7 +47,7 @@ pub async fn the_beginning_is_the_oldest_event<S: SourceUnderTest>(
 /// [start](crate::source::Deliveries::start) of a subscription, these are all events of that subscription.
 ///
 /// A source without history fails, reports a loss, or is not [complete](crate::source::EventSource::is_complete).
-pub async fn after_a_position_comes_what_is_behind_it<S: SourceUnderTest>(
+pub async fn a_position_is_followed_by_the_next_event<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     let backend = subject.fresh().await;
@@ -94,7 +94,7 @@ async fn without_history<S: SourceUnderTest>(
 ///
 /// Does nothing for a source without the ability [`history`](super::Abilities::history). The tested
 /// positions are 1,000,000 and the two largest.
-pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
+pub async fn a_position_from_the_future_loses_no_event<S: SourceUnderTest>(
     subject: &S,
 ) -> Result<(), Broken> {
     if !subject.abilities().history {
@@ -118,7 +118,7 @@ pub async fn a_position_from_the_future_misses_nothing<S: SourceUnderTest>(
 ///
 /// With the ability [`history`](super::Abilities::history), each event must have a position. Other
 /// sources may omit all positions.
-pub async fn positions_grow<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn positions_increase<S: SourceUnderTest>(subject: &S) -> Result<(), Broken> {
     let backend = subject.fresh().await;
     let mut one = Reader::open(subject, &backend, "one", StartAt::Now).await?;
     let mut two = Reader::open(subject, &backend, "two", StartAt::Now).await?;

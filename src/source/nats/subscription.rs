@@ -277,7 +277,7 @@ impl Receipt for NatsReceipt {
         if let Some(position) = self.position
             && !self.nacked.set(position, later(Instant::now(), delay))
         {
-            return Err(SourceError::NotTakenBack {
+            return Err(SourceError::NoRedelivery {
                 reason: "too many nacked messages wait for redelivery",
             });
         }

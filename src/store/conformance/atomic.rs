@@ -1,12 +1,10 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, fails, granted, same, some};
 use super::fixtures::{create, end, ids_of, new_run, note, row, trigger};
 use crate::model::{BreadcrumbId, EventKind, Patch};
 use crate::source::StartAt;
-use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Commit, RunEnd, RunState, StoreError, Write,
-};
+use crate::store::{BreadcrumbStoreExt, Commit, RunEnd, RunState, StoreError, Write};
 use futures::future::join;
 use futures::{FutureExt, StreamExt};
 use std::time::Duration;
@@ -19,7 +17,7 @@ pub(super) const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A reader between two writes of a commit would see a part of a response.
 ///
 /// Not checked for a store without [`Capabilities::atomic`](crate::store::Capabilities::atomic).
-pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn atomic(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let reader = store.clone();
     let write = async {
@@ -57,8 +55,8 @@ pub async fn atomic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// Validate all writes first, or roll the transaction back.
 ///
 /// Checked only in part without a ledger.
-pub async fn a_commit_with_a_failing_write_changes_nothing<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_commit_with_a_failing_write_changes_nothing(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = trigger(&store).await?;
@@ -115,9 +113,9 @@ pub async fn a_commit_with_a_failing_write_changes_nothing<S: StoreUnderTest>(
 /// A runtime finds a commit without an event only by a later search of the store.
 ///
 /// Not checked for a store without an event source.
-pub async fn a_commit_publishes_its_events<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_commit_publishes_its_events(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let source = some(subject.events(&store), "an event source")?;
+    let source = some(store.events(), "an event source")?;
     let mut events = source.subscribe(StartAt::Now).await.map_err(unsubscribed)?;
     let stale = Write::Update {
         id: BreadcrumbId::unique(),
@@ -174,7 +172,7 @@ pub async fn a_commit_publishes_its_events<S: StoreUnderTest>(subject: &S) -> Re
 ///
 /// Checked only in part without a ledger or
 /// [`Capabilities::atomic_ends`](crate::store::Capabilities::atomic_ends).
-pub async fn cancel_safe<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn cancel_safe(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     for polls in 0..8 {
         let before = ids_of(&store, "note.v1").await?.len();

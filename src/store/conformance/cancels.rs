@@ -1,5 +1,6 @@
+use super::AnyStore;
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, fails, granted, lease_lost, same, some, wrong_state};
 use super::fixtures::{
     AFTER_SHORT, HOUR, SHORT, claim_count, create, end, enqueue_ordered, enqueued, ids_of,
@@ -7,8 +8,8 @@ use super::fixtures::{
 };
 use crate::model::{Json, Patch, Selector};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Cancelled, Claim, DeadLetter, FailureClass, Lease, NewRun,
-    RunEnd, RunFilter, RunLedger, RunRef, RunState, StoreError, Wake,
+    BreadcrumbStoreExt, Cancelled, Claim, DeadLetter, FailureClass, Lease, NewRun, RunEnd,
+    RunFilter, RunLedger, RunRef, RunState, StoreError, Wake,
 };
 
 /// A cancelled run that is ready, delayed or suspended ends at once as failed, with the code `cancelled` and without a dead
@@ -18,8 +19,8 @@ use crate::store::{
 /// [`Cancelled::Waiting`](crate::store::Cancelled::Waiting).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_waiting_run_is_cancelled_at_once<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_waiting_run_is_cancelled_at_once(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -59,7 +60,9 @@ pub async fn a_waiting_run_is_cancelled_at_once<S: StoreUnderTest>(
 /// [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_cancelled_run_loses_its_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_cancelled_run_loses_its_lease(
+    subject: &dyn AnyStoreUnderTest,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -75,7 +78,7 @@ pub async fn a_cancelled_run_loses_its_lease<S: StoreUnderTest>(subject: &S) -> 
 }
 
 async fn has_no_effect(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     ledger: &dyn RunLedger,
     lease: &Lease,
 ) -> Result<(), Broken> {
@@ -108,8 +111,8 @@ async fn has_no_effect(
 /// [`StoreError::UnknownRun`](crate::store::StoreError::UnknownRun).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_run_that_is_over_is_not_cancelled(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -163,7 +166,9 @@ pub async fn a_run_that_is_over_is_not_cancelled<S: StoreUnderTest>(
 /// The cancelled row must remain, so that [`enqueue`](crate::store::RunLedger::enqueue) finds it.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_cancelled_run_stays_cancelled(
+    subject: &dyn AnyStoreUnderTest,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let trigger = super::fixtures::trigger(&store).await?;
@@ -192,8 +197,8 @@ pub async fn a_cancelled_run_stays_cancelled<S: StoreUnderTest>(subject: &S) -> 
 /// The method is [`enqueue_cancelled`](crate::store::RunLedger::enqueue_cancelled).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_run_that_is_not_enqueued_is_cancelled(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -237,7 +242,7 @@ pub async fn a_run_that_is_not_enqueued_is_cancelled<S: StoreUnderTest>(
 /// [`redo`](crate::store::RunLedger::redo) treats the run like any failed run.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_cancelled_run_can_be_redone(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -273,8 +278,8 @@ pub async fn a_cancelled_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Re
 /// [`cancel`](crate::store::RunLedger::cancel) must update the order of the ordering key.
 ///
 /// Not checked for a store without a ledger.
-pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
-    subject: &S,
+pub async fn the_next_run_follows_a_cancelled_one(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -325,8 +330,8 @@ pub async fn the_next_run_follows_a_cancelled_one<S: StoreUnderTest>(
 /// under one lock.
 ///
 /// Not checked for a store without a ledger.
-pub async fn either_a_commit_or_a_cancellation_succeeds<S: StoreUnderTest>(
-    subject: &S,
+pub async fn either_a_commit_or_a_cancellation_succeeds(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -1,18 +1,16 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, fails, granted, same};
 use super::fixtures::{end, ids_of, ledger_of, new_run, note};
 use crate::model::{Breadcrumb, Json, JsonError, MAX_DEPTH, NewBreadcrumb, Patch, Selector};
-use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, StoreError, Wake, Write,
-};
+use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, StoreError, Wake, Write};
 use serde_json::{Value, json};
 use std::fmt::Debug;
 
 /// **Canonical.** Stores replace U+0000 by U+FFFD, in JSON (also in keys) and in every other string.
 ///
 /// PostgreSQL cannot store U+0000, so no store does. Then all stores return equal breadcrumbs.
-pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_nul(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut new = NewBreadcrumb::new("no\0te.v1")
         .title("a\0")
@@ -68,7 +66,7 @@ pub async fn canonical_nul<S: StoreUnderTest>(subject: &S) -> Result<(), Broken>
 ///
 /// The error is [`StoreError::Rejected`](crate::store::StoreError::Rejected). The limit protects
 /// recursive readers of JSON.
-pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_depth(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
 
     let stored = store.create(note("a").context(nested(MAX_DEPTH))).await?;
@@ -98,7 +96,7 @@ pub async fn canonical_depth<S: StoreUnderTest>(subject: &S) -> Result<(), Broke
 ///
 /// The size is that of [`Breadcrumb::size`](crate::Breadcrumb::size), and the error is
 /// [`StoreError::Rejected`](crate::store::StoreError::Rejected).
-pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_size(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let half = |size: usize| Json::from(json!({"text": "x".repeat(size)}));
     let least = store.create(note("a").context(half(0))).await?;
@@ -136,7 +134,7 @@ pub async fn canonical_size<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
 /// it is.
 ///
 /// Not checked for a store without a ledger.
-pub async fn canonical_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_runs(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -182,7 +180,7 @@ pub async fn canonical_runs<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
 /// The errors are [`StoreError::TooManyTags`](crate::store::StoreError::TooManyTags) and
 /// [`StoreError::TagTooLong`](crate::store::StoreError::TagTooLong). A limit bounds the keys of an
 /// index.
-pub async fn canonical_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_tags(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let tag = |size: usize| move |number: usize| format!("{number:0>size$}");
     let many = |count: usize| (0..count).map(tag(Breadcrumb::MAX_TAG_BYTES));
@@ -219,7 +217,7 @@ pub async fn canonical_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
 ///
 /// The error is [`StoreError::SchemaTooLong`](crate::store::StoreError::SchemaTooLong). A limit
 /// bounds the keys of an index.
-pub async fn canonical_schema_name<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn canonical_schema_name(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let name = |size: usize| NewBreadcrumb::new("s".repeat(size));
     let (longest, longer) = (

@@ -1,5 +1,6 @@
+use super::AnyStore;
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, granted, same, some};
 use super::fixtures::{
     AFTER_SHORT, HOUR, SHORT, claim_count, end, ledger_of, lineage_of, new_run, row, run_of,
@@ -7,8 +8,8 @@ use super::fixtures::{
 };
 use crate::model::{Event, Patch};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, NewRun, RunEnd,
-    RunFilter, RunRef, RunState, StoreError,
+    BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, NewRun, RunEnd, RunFilter, RunRef,
+    RunState, StoreError,
 };
 use futures::future::join_all;
 
@@ -19,7 +20,7 @@ use futures::future::join_all;
 /// and adds nothing.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_has_one_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_has_one_row(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -60,8 +61,8 @@ pub async fn a_run_has_one_row<S: StoreUnderTest>(subject: &S) -> Result<(), Bro
 /// The key of a row is the executor ID, the trigger ID and the trigger version.
 ///
 /// Not checked for a store without a ledger.
-pub async fn runs_with_different_names_are_different_runs<S: StoreUnderTest>(
-    subject: &S,
+pub async fn runs_with_different_names_are_different_runs(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -93,8 +94,8 @@ pub async fn runs_with_different_names_are_different_runs<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_version_announced_too_early_is_executed_later<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_version_announced_too_early_is_executed_later(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -127,7 +128,9 @@ pub async fn a_version_announced_too_early_is_executed_later<S: StoreUnderTest>(
 /// [`enqueue`](crate::store::RunLedger::enqueue) before.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_of_one_run_adds_its_row<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claim_of_one_run_adds_its_row(
+    subject: &dyn AnyStoreUnderTest,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let event = Event::created(&*trigger(&store).await?);
@@ -156,8 +159,8 @@ pub async fn a_claim_of_one_run_adds_its_row<S: StoreUnderTest>(subject: &S) -> 
 /// So an operator can start a delayed run at once with [`claim`](crate::store::RunLedger::claim).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_of_one_run_does_not_wait_for_its_time<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claim_of_one_run_does_not_wait_for_its_time(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -181,7 +184,7 @@ pub async fn a_claim_of_one_run_does_not_wait_for_its_time<S: StoreUnderTest>(
 /// The time is [`NewRun::at`](crate::store::NewRun::at), by the store's clock.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_run_is_due_at_its_time(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let cause = trigger(&store).await?;
@@ -203,13 +206,13 @@ pub async fn a_run_is_due_at_its_time<S: StoreUnderTest>(subject: &S) -> Result<
 /// Two granted claims would execute one run twice at the same time.
 ///
 /// Not checked for a store without a ledger.
-pub async fn one_of_concurrent_claims_is_granted<S: StoreUnderTest>(
-    subject: &S,
+pub async fn one_of_concurrent_claims_is_granted(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     ledger_of(&store)?;
-    let handles: Vec<S::Store> = (0..100).map(|_| store.clone()).collect();
-    let same_handle: Vec<&S::Store> = vec![&store; 100];
+    let handles: Vec<AnyStore<'_>> = (0..100).map(|_| store.clone()).collect();
+    let same_handle: Vec<&AnyStore<'_>> = vec![&store; 100];
 
     for handles in [same_handle, handles.iter().collect()] {
         let run = new_run(&store, "agent").await?;
@@ -237,7 +240,7 @@ pub async fn one_of_concurrent_claims_is_granted<S: StoreUnderTest>(
 /// The error is [`StoreError::UnknownRun`](crate::store::StoreError::UnknownRun).
 ///
 /// Not checked for a store without a ledger.
-pub async fn an_unknown_run_is_an_error<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn an_unknown_run_is_an_error(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;

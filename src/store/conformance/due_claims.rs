@@ -1,5 +1,6 @@
+use super::AnyStore;
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, granted, running, same, some};
 use super::fixtures::{
     AFTER_SHORT, HOUR, SHORT, claim_count, claim_due, end, enqueued, ledger_of, lineage_of,
@@ -7,8 +8,8 @@ use super::fixtures::{
 };
 use crate::model::{BreadcrumbId, Json, Patch};
 use crate::store::{
-    BreadcrumbStore, ClaimId, ExecutorLimits, Lineage, NewRun, RunEnd, RunFilter, RunLedger,
-    RunRef, RunState, StoreError, Wake, Write,
+    ClaimId, ExecutorLimits, Lineage, NewRun, RunEnd, RunFilter, RunLedger, RunRef, RunState,
+    StoreError, Wake, Write,
 };
 use futures::future::try_join_all;
 use serde_json::json;
@@ -21,8 +22,8 @@ use std::collections::HashSet;
 /// another handle.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claimed_run_is_running_for_every_handle(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
@@ -54,8 +55,8 @@ pub async fn a_claimed_run_is_running_for_every_handle<S: StoreUnderTest>(
 /// [`Claimed`](crate::store::Claimed) like [`claim`](crate::store::RunLedger::claim).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_returns_the_history_of_a_due_run<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claim_returns_the_history_of_a_due_run(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -94,8 +95,8 @@ pub async fn a_claim_returns_the_history_of_a_due_run<S: StoreUnderTest>(
 /// implementation keeps this promise.
 ///
 /// Not checked for a store without a ledger.
-pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
-    subject: &S,
+pub async fn new_runs_are_claimed_in_the_same_step(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -136,8 +137,8 @@ pub async fn new_runs_are_claimed_in_the_same_step<S: StoreUnderTest>(
 /// [`claim_next`](crate::store::RunLedger::claim_next) grants.
 ///
 /// Not checked for a store without a ledger.
-pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
-    subject: &S,
+pub async fn leases_are_listed_by_their_claim(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -165,8 +166,8 @@ pub async fn leases_are_listed_by_their_claim<S: StoreUnderTest>(
 /// A caller that lost the answer may list the leases late. It can still release them.
 ///
 /// Not checked for a store without a ledger.
-pub async fn an_expired_lease_is_listed_until_the_next_claim<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_expired_lease_is_listed_until_the_next_claim(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -207,8 +208,8 @@ async fn of_claim(ledger: &dyn RunLedger, id: ClaimId) -> Result<Vec<(RunRef, u6
 /// [`RunFilter::of_claim`](crate::store::RunFilter::of_claim).
 ///
 /// Not checked for a store without a ledger.
-pub async fn an_ended_run_is_not_listed_for_its_claim<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_ended_run_is_not_listed_for_its_claim(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -247,8 +248,8 @@ pub async fn an_ended_run_is_not_listed_for_its_claim<S: StoreUnderTest>(
 /// The lease is identified by its run and token, not by the handle that claimed it.
 ///
 /// Not checked for a store without a ledger.
-pub async fn heartbeats_extend_claimed_leases<S: StoreUnderTest>(
-    subject: &S,
+pub async fn heartbeats_extend_claimed_leases(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
@@ -275,7 +276,7 @@ pub async fn heartbeats_extend_claimed_leases<S: StoreUnderTest>(
 /// [`claim`](crate::store::RunLedger::claim) takes the run over, with a higher token.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claimed_lease_expires<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_claimed_lease_expires(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
     let (ledger, other_ledger) = (ledger_of(&store)?, ledger_of(&other)?);
@@ -301,8 +302,8 @@ pub async fn a_claimed_lease_expires<S: StoreUnderTest>(subject: &S) -> Result<(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_claim_returns_the_lineage_of_the_trigger<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claim_returns_the_lineage_of_the_trigger(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -333,8 +334,8 @@ pub async fn a_claim_returns_the_lineage_of_the_trigger<S: StoreUnderTest>(
 /// other process must free them.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_with_an_expired_lease_is_due<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_run_with_an_expired_lease_is_due(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -352,8 +353,8 @@ pub async fn a_run_with_an_expired_lease_is_due<S: StoreUnderTest>(
 /// A worker with few free places for an executor must not receive more of its runs.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_respects_the_limit_of_each_executor<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claim_respects_the_limit_of_each_executor(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -394,7 +395,7 @@ pub async fn a_claim_respects_the_limit_of_each_executor<S: StoreUnderTest>(
 /// Do not sort the due runs of all executors by time alone.
 ///
 /// Not checked for a store without a ledger.
-pub async fn executors_take_turns<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn executors_take_turns(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     enqueued(&store, ledger, "busy", 10).await?;
@@ -420,7 +421,9 @@ pub async fn executors_take_turns<S: StoreUnderTest>(subject: &S) -> Result<(), 
 /// Otherwise a run could wait for ever under constant load.
 ///
 /// Not checked for a store without a ledger.
-pub async fn the_oldest_run_is_claimed_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn the_oldest_run_is_claimed_first(
+    subject: &dyn AnyStoreUnderTest,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let mut runs = Vec::new();
@@ -444,11 +447,11 @@ pub async fn the_oldest_run_is_claimed_first<S: StoreUnderTest>(subject: &S) -> 
 /// Lock or update the rows in the step that selects them.
 ///
 /// Not checked for a store without a ledger.
-pub async fn no_run_is_claimed_twice<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn no_run_is_claimed_twice(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     enqueued(&store, ledger, "agent", 20).await?;
-    let handles: Vec<S::Store> = (0..10).map(|_| store.clone()).collect();
+    let handles: Vec<AnyStore<'_>> = (0..10).map(|_| store.clone()).collect();
     let ledgers = || handles.iter().filter_map(|handle| handle.ledger());
 
     let claimed = try_join_all(ledgers().map(|ledger| claim_due(ledger, "agent", 3))).await?;

@@ -1,5 +1,6 @@
+use super::AnyStore;
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, granted, lease_lost, same, some, wrong_state};
 use super::fixtures::{
     AFTER_SHORT, SHORT, claim_count, create, end, expected_writes, ids_of, ledger_of, new_run,
@@ -7,8 +8,7 @@ use super::fixtures::{
 };
 use crate::model::{Breadcrumb, BreadcrumbId, Patch};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, RunEnd, RunLedger,
-    RunRef, RunState, Write,
+    BreadcrumbStoreExt, Claim, DeadLetter, FailureClass, RunEnd, RunLedger, RunRef, RunState, Write,
 };
 use serde_json::json;
 
@@ -20,8 +20,8 @@ use serde_json::json;
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_claim_of_a_done_run_returns_its_breadcrumbs<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claim_of_a_done_run_returns_its_breadcrumbs(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -68,8 +68,8 @@ pub async fn a_claim_of_a_done_run_returns_its_breadcrumbs<S: StoreUnderTest>(
 /// [`RunEnd::Skipped`](crate::store::RunEnd::Skipped).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_skipped_run_retains_its_reason<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_skipped_run_retains_its_reason(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -92,8 +92,8 @@ pub async fn a_skipped_run_retains_its_reason<S: StoreUnderTest>(
 /// the older run in a crash.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_later_version_supersedes_an_older_one<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_later_version_supersedes_an_older_one(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -124,8 +124,8 @@ pub async fn a_later_version_supersedes_an_older_one<S: StoreUnderTest>(
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_done_later_version_supersedes_an_older_one<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_done_later_version_supersedes_an_older_one(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -161,8 +161,8 @@ pub async fn a_done_later_version_supersedes_an_older_one<S: StoreUnderTest>(
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_failed_run_writes_one_dead_letter<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_failed_run_writes_one_dead_letter(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -231,8 +231,8 @@ pub async fn a_failed_run_writes_one_dead_letter<S: StoreUnderTest>(
 /// [`DeadLetter::LONGEST_CAUSE`](crate::store::DeadLetter::LONGEST_CAUSE) bytes.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_run_has_the_cause_of_its_last_failure(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -285,8 +285,8 @@ pub async fn a_run_has_the_cause_of_its_last_failure<S: StoreUnderTest>(
 /// The commit fails with [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_lost_lease_writes_no_dead_letter<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_lost_lease_writes_no_dead_letter(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -313,7 +313,7 @@ pub async fn a_lost_lease_writes_no_dead_letter<S: StoreUnderTest>(
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn redo_begins_a_new_epoch(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -365,8 +365,8 @@ pub async fn redo_begins_a_new_epoch<S: StoreUnderTest>(subject: &S) -> Result<(
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn writes_before_the_end_are_recorded<S: StoreUnderTest>(
-    subject: &S,
+pub async fn writes_before_the_end_are_recorded(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -405,7 +405,7 @@ pub async fn writes_before_the_end_are_recorded<S: StoreUnderTest>(
 
 /// Returns the tags of a dead letter, without the tags that the store added for itself. If the ledger is in another store, the
 /// store of the breadcrumbs may add tags with the prefix `ux:`, by which it finds the writes of a run.
-fn own_tags(store: &impl BreadcrumbStore, dead: &Breadcrumb) -> Vec<String> {
+fn own_tags(store: &AnyStore<'_>, dead: &Breadcrumb) -> Vec<String> {
     let is_own = |tag: &&String| store.capabilities().lineage || !tag.starts_with("ux:");
     dead.tags.iter().filter(is_own).cloned().collect()
 }

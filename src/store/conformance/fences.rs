@@ -1,5 +1,5 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, granted, lease_lost, running, same, some};
 use super::fixtures::{
     AFTER_SHORT, HOUR, SHORT, create, end, expected_writes, ids_of, ledger_of, new_run, next_due,
@@ -15,8 +15,8 @@ use crate::store::{
 /// Otherwise a trigger that kills its worker would be executed for ever.
 ///
 /// Not checked for a store without a ledger.
-pub async fn an_attempt_counts_when_it_is_claimed<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_attempt_counts_when_it_is_claimed(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -46,8 +46,8 @@ pub async fn an_attempt_counts_when_it_is_claimed<S: StoreUnderTest>(
 /// count as a crash loop.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_retry_resets_the_count_of_abandoned_leases<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_retry_resets_the_count_of_abandoned_leases(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -75,8 +75,8 @@ pub async fn a_retry_resets_the_count_of_abandoned_leases<S: StoreUnderTest>(
 /// lowers [`Lease::abandoned`](crate::store::Lease::abandoned).
 ///
 /// Not checked for a store without a ledger.
-pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -139,8 +139,8 @@ pub async fn an_owner_that_reports_a_lost_lease_has_not_abandoned_it<S: StoreUnd
 /// execute at most once need it.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_reports_an_expired_lease<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claim_reports_an_expired_lease(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -190,7 +190,7 @@ pub async fn a_claim_reports_an_expired_lease<S: StoreUnderTest>(
 /// of the lease in the same step as the write.
 ///
 /// Not checked for a store without a ledger.
-pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn fenced(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -245,8 +245,8 @@ pub async fn fenced<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn an_expired_lease_may_still_commit<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_expired_lease_may_still_commit(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -277,8 +277,8 @@ pub async fn an_expired_lease_may_still_commit<S: StoreUnderTest>(
 /// [`StoreUnderTest::advance_clock`](crate::store::conformance::StoreUnderTest::advance_clock).
 ///
 /// Not checked for a store without a ledger.
-pub async fn leases_use_the_clock_of_the_store<S: StoreUnderTest>(
-    subject: &S,
+pub async fn leases_use_the_clock_of_the_store(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -318,8 +318,8 @@ pub async fn leases_use_the_clock_of_the_store<S: StoreUnderTest>(
 /// A runtime compares the times to find the answers that a suspended run waits for.
 ///
 /// Not checked for a store without a ledger.
-pub async fn commits_after_a_suspension_have_a_later_time<S: StoreUnderTest>(
-    subject: &S,
+pub async fn commits_after_a_suspension_have_a_later_time(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -1,12 +1,12 @@
 //! Fixtures and helpers for the conformance tests of stores.
 
+use super::AnyStore;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, same, some};
 use crate::model::{Breadcrumb, BreadcrumbId, NewBreadcrumb, Selector};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, ClaimId, Claimed, Commit, Committed, ExecutorLimits,
-    Lease, NewRun, Query, Run, RunEnd, RunFilter, RunLedger, RunRef, StoreError, Write,
+    BreadcrumbStoreExt, ClaimId, Claimed, Commit, Committed, ExecutorLimits, Lease, NewRun, Query,
+    Run, RunEnd, RunFilter, RunLedger, RunRef, StoreError, Write,
 };
 use serde_json::json;
 use std::panic::Location;
@@ -32,7 +32,7 @@ pub(super) fn create(text: &str) -> Write {
 }
 
 /// Creates a breadcrumb outside of runs, as the trigger of a run.
-pub(super) async fn trigger(store: &impl BreadcrumbStore) -> Result<Arc<Breadcrumb>, StoreError> {
+pub(super) async fn trigger(store: &AnyStore<'_>) -> Result<Arc<Breadcrumb>, StoreError> {
     store.create(note("trigger")).await
 }
 
@@ -42,7 +42,7 @@ pub(super) fn run_of(executor: &str, trigger: &Breadcrumb) -> RunRef {
 
 /// Creates `n` breadcrumbs of the schema `note.v1`, one after another.
 pub(super) async fn create_notes(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     n: usize,
 ) -> Result<Vec<Arc<Breadcrumb>>, StoreError> {
     let mut created = Vec::new();
@@ -53,16 +53,13 @@ pub(super) async fn create_notes(
 }
 
 /// Creates a trigger and returns a reference to an executor's run for it, without adding the run to the ledger.
-pub(super) async fn new_run(
-    store: &impl BreadcrumbStore,
-    executor: &str,
-) -> Result<RunRef, StoreError> {
+pub(super) async fn new_run(store: &AnyStore<'_>, executor: &str) -> Result<RunRef, StoreError> {
     Ok(run_of(executor, &*trigger(store).await?))
 }
 
 /// Creates `n` triggers and adds an executor's runs for them to the ledger, one after another.
 pub(super) async fn enqueued(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     ledger: &dyn RunLedger,
     executor: &str,
     n: usize,
@@ -78,7 +75,7 @@ pub(super) async fn enqueued(
 
 /// Creates `n` triggers and adds an executor's runs for them with an ordering key, in one step.
 pub(super) async fn enqueue_ordered(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     ledger: &dyn RunLedger,
     executor: &str,
     key: &str,
@@ -96,13 +93,13 @@ pub(super) async fn enqueue_ordered(
 /// Returns the ledger of a store, or an error if the store has none. The suite does not check the promises of a ledger on a store without
 /// one.
 #[track_caller]
-pub(super) fn ledger_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
+pub(super) fn ledger_of<'h>(store: &'h AnyStore<'_>) -> Result<&'h dyn RunLedger, Broken> {
     some(store.ledger(), "a ledger")
 }
 
 /// Returns the store's ledger, or an error if the ledger does not record which run wrote each breadcrumb version.
 #[track_caller]
-pub(super) fn lineage_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
+pub(super) fn lineage_of<'h>(store: &'h AnyStore<'_>) -> Result<&'h dyn RunLedger, Broken> {
     expect(store.capabilities().lineage, "the store has a lineage")?;
     ledger_of(store)
 }
@@ -110,7 +107,7 @@ pub(super) fn lineage_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger,
 /// Returns the breadcrumb IDs that a ledger must report as the writes of a run: `written`, or none if the ledger does not record
 /// writers. The run must not have failed.
 pub(super) fn expected_writes(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     written: Vec<BreadcrumbId>,
 ) -> Vec<BreadcrumbId> {
     match store.capabilities().lineage {
@@ -120,7 +117,7 @@ pub(super) fn expected_writes(
 }
 
 /// Returns the name of a second tenant for the conformance tests. The name is a UUID if the store accepts no other names.
-pub(super) fn other_tenant_name(store: &impl BreadcrumbStore) -> &'static str {
+pub(super) fn other_tenant_name(store: &AnyStore<'_>) -> &'static str {
     match store.capabilities().named_tenants {
         true => "theirs",
         false => "7d0b7f0e-5d0c-4c66-9b51-0a53b8d1b8f4",
@@ -128,17 +125,14 @@ pub(super) fn other_tenant_name(store: &impl BreadcrumbStore) -> &'static str {
 }
 
 /// Returns a handle on the same store, bound to a second tenant.
-pub(super) async fn other_tenant<S: StoreUnderTest>(
-    subject: &S,
-    store: &S::Store,
-) -> Result<S::Store, Broken> {
-    let other = subject.in_tenant(store, other_tenant_name(store)).await;
+pub(super) async fn other_tenant<'s>(store: &AnyStore<'s>) -> Result<AnyStore<'s>, Broken> {
+    let other = store.in_tenant(other_tenant_name(store)).await;
     some(other, "a second tenant")
 }
 
 /// Commits writes together with the end of a run.
 pub(super) async fn end(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     lease: &Lease,
     end: RunEnd,
     writes: Vec<Write>,
@@ -195,14 +189,14 @@ pub(super) fn next_due<'r>(
 
 /// Returns the IDs of up to a thousand breadcrumbs of a schema, newest first.
 pub(super) async fn ids_of(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     schema: &str,
 ) -> Result<Vec<BreadcrumbId>, StoreError> {
     ids(store, &Query::new(Selector::schema(schema)).limit(1_000)).await
 }
 
 pub(super) async fn ids(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     query: &Query,
 ) -> Result<Vec<BreadcrumbId>, StoreError> {
     Ok(store

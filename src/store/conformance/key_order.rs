@@ -1,5 +1,5 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, granted, running, same, some};
 use super::fixtures::{
     AFTER_SHORT, claim_count, end, enqueue_ordered, ledger_of, lineage_of, new_run, next_due, row,
@@ -16,8 +16,8 @@ use crate::store::{BreadcrumbStoreExt, DeadLetter, FailureClass, RunEnd, RunRef,
 /// [`claim_next`](crate::store::RunLedger::claim_next).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_of_one_run_respects_the_order<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claim_of_one_run_respects_the_order(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -49,8 +49,8 @@ pub async fn a_claim_of_one_run_respects_the_order<S: StoreUnderTest>(
 /// would cause a busy loop.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_of_a_blocked_run_returns_a_future_time<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claim_of_a_blocked_run_returns_a_future_time(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -84,8 +84,8 @@ pub async fn a_claim_of_a_blocked_run_returns_a_future_time<S: StoreUnderTest>(
 /// [`redo`](crate::store::RunLedger::redo) gives the row a new sequence number.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_redone_run_goes_to_the_end_of_its_order<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_redone_run_goes_to_the_end_of_its_order(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -114,8 +114,8 @@ pub async fn a_redone_run_goes_to_the_end_of_its_order<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_version_announced_too_early_goes_to_the_end_of_its_order<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_version_announced_too_early_goes_to_the_end_of_its_order(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -142,8 +142,8 @@ pub async fn a_version_announced_too_early_goes_to_the_end_of_its_order<S: Store
 /// The argument `instead_of` of [`claim`](crate::store::RunLedger::claim) ends the older run.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_later_version_goes_to_the_end_of_its_order<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_later_version_goes_to_the_end_of_its_order(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -174,8 +174,8 @@ pub async fn a_later_version_goes_to_the_end_of_its_order<S: StoreUnderTest>(
 /// the order is checked.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_later_version_does_not_wait_for_an_older_one<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_later_version_does_not_wait_for_an_older_one(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -194,7 +194,7 @@ pub async fn a_later_version_does_not_wait_for_an_older_one<S: StoreUnderTest>(
 /// Save [`RunRef::order`](crate::store::RunRef::order) with the row.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_row_retains_its_ordering_key<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_row_retains_its_ordering_key(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -221,8 +221,8 @@ pub async fn a_row_retains_its_ordering_key<S: StoreUnderTest>(subject: &S) -> R
 /// The ordering key belongs to the row, and not to the caller's [`RunRef`](crate::store::RunRef).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_redone_run_gets_no_new_ordering_key<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_redone_run_gets_no_new_ordering_key(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -243,8 +243,8 @@ pub async fn a_redone_run_gets_no_new_ordering_key<S: StoreUnderTest>(
 /// [`enqueue`](crate::store::RunLedger::enqueue) adds the runs of one call in order.
 ///
 /// Not checked for a store without a ledger.
-pub async fn the_first_of_two_ordering_keys_counts<S: StoreUnderTest>(
-    subject: &S,
+pub async fn the_first_of_two_ordering_keys_counts(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

@@ -1,5 +1,5 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, granted, lease_lost, running, same, some};
 use super::fixtures::{
     AFTER_SHORT, HOUR, SHORT, claim_count, create, end, ledger_of, new_run, next_due, row,
@@ -13,7 +13,7 @@ use serde_json::json;
 /// The new end is now plus [`RunRef::lease`](crate::store::RunRef::lease).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_heartbeat_extends_the_lease(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -41,7 +41,9 @@ pub async fn a_heartbeat_extends_the_lease<S: StoreUnderTest>(subject: &S) -> Re
 /// [`heartbeat`](crate::store::RunLedger::heartbeat).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_heartbeat_returns_lost_leases<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_heartbeat_returns_lost_leases(
+    subject: &dyn AnyStoreUnderTest,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (ended, held) = (
@@ -77,7 +79,7 @@ pub async fn a_heartbeat_returns_lost_leases<S: StoreUnderTest>(subject: &S) -> 
 /// The time of [`retry`](crate::store::RunLedger::retry) is by the store's clock.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_retry_waits_for_its_time(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (soon, late) = (
@@ -117,8 +119,8 @@ pub async fn a_retry_waits_for_its_time<S: StoreUnderTest>(subject: &S) -> Resul
 /// The argument is `counts` of [`retry`](crate::store::RunLedger::retry).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_retry_can_leave_the_attempts_unchanged<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_retry_can_leave_the_attempts_unchanged(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -140,8 +142,8 @@ pub async fn a_retry_can_leave_the_attempts_unchanged<S: StoreUnderTest>(
 /// attempts use it.
 ///
 /// Not checked for a store without a ledger.
-pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_attempt_begins_with_its_first_claim(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -196,8 +198,8 @@ pub async fn an_attempt_begins_with_its_first_claim<S: StoreUnderTest>(
 /// them may lose an attempt.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_release_does_not_count_as_an_attempt<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_release_does_not_count_as_an_attempt(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -231,8 +233,8 @@ pub async fn a_release_does_not_count_as_an_attempt<S: StoreUnderTest>(
 /// repeats model and tool calls.
 ///
 /// Not checked for a store without a ledger.
-pub async fn the_next_attempt_continues_from_the_saved_state<S: StoreUnderTest>(
-    subject: &S,
+pub async fn the_next_attempt_continues_from_the_saved_state(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;

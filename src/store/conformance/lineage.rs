@@ -1,11 +1,11 @@
+use super::AnyStore;
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, granted, same, some};
 use super::fixtures::{create, end, lineage_of, next_due, note, row, run_of, trigger};
 use crate::model::{Breadcrumb, NewBreadcrumb, Patch};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Claim, Lineage, RunEnd, RunLedger, RunState, Write,
-    WrittenBy,
+    BreadcrumbStoreExt, Claim, Lineage, RunEnd, RunLedger, RunState, Write, WrittenBy,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use std::sync::Arc;
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn an_executor_does_not_run_on_its_own_breadcrumbs<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_executor_does_not_run_on_its_own_breadcrumbs(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -50,8 +50,8 @@ pub async fn an_executor_does_not_run_on_its_own_breadcrumbs<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn only_the_written_version_is_an_executors_own<S: StoreUnderTest>(
-    subject: &S,
+pub async fn only_the_written_version_is_an_executors_own(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -80,7 +80,7 @@ pub async fn only_the_written_version_is_an_executors_own<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn lineage_follows_the_ledger(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let origin = trigger(&store).await?;
@@ -106,8 +106,8 @@ pub async fn lineage_follows_the_ledger<S: StoreUnderTest>(subject: &S) -> Resul
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
-    subject: &S,
+pub async fn lineage_is_not_read_from_payloads(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -141,8 +141,8 @@ pub async fn lineage_is_not_read_from_payloads<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn the_store_returns_the_writer_of_a_version<S: StoreUnderTest>(
-    subject: &S,
+pub async fn the_store_returns_the_writer_of_a_version(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -206,8 +206,8 @@ pub async fn the_store_returns_the_writer_of_a_version<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn all_writes_of_a_run_have_one_lineage<S: StoreUnderTest>(
-    subject: &S,
+pub async fn all_writes_of_a_run_have_one_lineage(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -243,8 +243,8 @@ pub async fn all_writes_of_a_run_have_one_lineage<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn lineage_is_recorded_when_enqueued<S: StoreUnderTest>(
-    subject: &S,
+pub async fn lineage_is_recorded_when_enqueued(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
@@ -270,7 +270,7 @@ pub async fn lineage_is_recorded_when_enqueued<S: StoreUnderTest>(
 /// Not checked for a store without a ledger,
 /// [`Capabilities::tombstones`](crate::store::Capabilities::tombstones) or
 /// [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_deletion_has_a_lineage(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = lineage_of(&store)?;
     let (cause, deleted) = (trigger(&store).await?, store.create(note("gone")).await?);
@@ -291,7 +291,7 @@ pub async fn a_deletion_has_a_lineage<S: StoreUnderTest>(subject: &S) -> Result<
 
 /// Claims an executor's run for a trigger, ends the run with one write, and returns the written breadcrumb.
 async fn write_in_run(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     ledger: &dyn RunLedger,
     executor: &str,
     cause: &Breadcrumb,

@@ -1,5 +1,5 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{granted, same};
 use super::fixtures::{HOUR, end, enqueued, ledger_of, new_run};
 use crate::store::{
@@ -11,7 +11,7 @@ use crate::store::{
 /// Each condition of [`RunFilter`](crate::store::RunFilter) that is set must hold.
 ///
 /// Not checked for a store without a ledger.
-pub async fn runs_are_listed_by_filter<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn runs_are_listed_by_filter(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let waiting = enqueued(&store, ledger, "a", 2).await?;
@@ -72,7 +72,7 @@ pub async fn runs_are_listed_by_filter<S: StoreUnderTest>(subject: &S) -> Result
 /// the order of their addition.
 ///
 /// Not checked for a store without a ledger.
-pub async fn runs_are_listed_in_due_order<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn runs_are_listed_in_due_order(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let ended = new_run(&store, "agent").await?;

@@ -77,6 +77,7 @@ mod positions;
 mod queries;
 mod requests;
 mod run_pages;
+mod subject;
 mod tenants;
 mod unchecked;
 mod vector_search;
@@ -181,6 +182,7 @@ pub use run_pages::{
     a_page_has_the_runs_that_the_query_selects, a_page_of_runs_is_bounded,
     a_run_that_left_its_position_is_on_the_first_page, pages_return_each_run_once,
 };
+pub use subject::{AnyStore, AnyStoreUnderTest};
 pub use tenants::{
     clones_have_the_same_identity, runs_of_tenants_are_isolated, tenants_are_isolated,
 };
@@ -217,6 +219,7 @@ pub use crate::source::conformance::{Broken, run};
 
 use super::BreadcrumbStore;
 use crate::source::EventSource;
+use futures::future::BoxFuture;
 use std::time::Duration;
 
 /// A store under test in the conformance suite, with the control of its clock.
@@ -263,7 +266,30 @@ pub trait StoreUnderTest: Send + Sync {
 #[macro_export]
 macro_rules! store_conformance {
     ($name:ident, $subject:expr) => {
-        $crate::store_conformance! { @promises $name, $subject,
+        $crate::store_conformance! { @names $crate::store_conformance, @tests $name, $subject, }
+    };
+    (@tests $name:ident, $subject:expr, $($promise:ident)+) => {
+        mod $name {
+            #[allow(unused_imports, reason = "the subject may name what is around the module")]
+            use super::*;
+
+            #[test]
+            fn undeclared_capabilities_are_printed()
+            -> ::core::result::Result<(), $crate::store::conformance::Broken> {
+                $crate::store::conformance::report(&$subject, stringify!($name))
+            }
+
+            $(
+                #[test]
+                fn $promise() -> ::core::result::Result<(), $crate::store::conformance::Broken> {
+                    $crate::store::conformance::check(&$subject, stringify!($promise))
+                }
+            )+
+        }
+    };
+    // Calls a macro with the names of all promises as its last arguments.
+    (@names $callback:path, $($args:tt)*) => {
+        $callback! { $($args)*
             a_created_breadcrumb_is_read_back_unchanged
             an_update_creates_the_next_version
             a_patch_retains_the_fields_that_it_does_not_set
@@ -432,25 +458,19 @@ macro_rules! store_conformance {
             a_run_that_left_its_position_is_on_the_first_page
         }
     };
-    (@promises $name:ident, $subject:expr, $($promise:ident)+) => {
-        mod $name {
-            #[allow(unused_imports, reason = "the subject may name what is around the module")]
-            use super::*;
+}
 
-            #[test]
-            fn undeclared_capabilities_are_printed()
-            -> ::core::result::Result<(), $crate::store::conformance::Broken> {
-                $crate::store::conformance::report(&$subject, stringify!($name))
-            }
-
-            $(
-                #[test]
-                fn $promise() -> ::core::result::Result<(), $crate::store::conformance::Broken> {
-                    let subject = $subject;
-                    let promise = $crate::store::conformance::$promise(&subject);
-                    $crate::store::conformance::check(&subject, stringify!($promise), promise)
-                }
-            )+
-        }
+/// Defines the table of all promises.
+macro_rules! promises {
+    ($($promise:ident)+) => {
+        /// All conformance promises by name. The table has pointers to functions, so that the suite is compiled in this crate.
+        const PROMISES: &[(&str, Promise)] = &[
+            $((stringify!($promise), |subject| Box::pin($promise(subject))),)+
+        ];
     };
 }
+
+store_conformance! { @names promises, }
+
+/// A conformance promise: checks a fresh store.
+type Promise = for<'s> fn(&'s dyn AnyStoreUnderTest) -> BoxFuture<'s, Result<(), Broken>>;

@@ -1,5 +1,5 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{granted, running, same, some};
 use super::fixtures::{
     AFTER_SHORT, HOUR, SHORT, claim_count, end, enqueue_ordered, ledger_of, new_run, next_due, row,
@@ -17,7 +17,7 @@ use crate::store::{
 /// a time, in the order of their rows.
 ///
 /// Not checked for a store without a ledger.
-pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn ordered(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = enqueue_ordered(&store, ledger, "agent", "a", 4).await?;
@@ -44,8 +44,8 @@ pub async fn ordered<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// A delayed run blocks the later runs with its ordering key.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_delayed_run_blocks_later_runs_of_its_key<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_delayed_run_blocks_later_runs_of_its_key(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -80,8 +80,8 @@ pub async fn a_delayed_run_blocks_later_runs_of_its_key<S: StoreUnderTest>(
 /// ordering key.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_retry_blocks_later_runs_of_its_key<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_retry_blocks_later_runs_of_its_key(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -111,8 +111,8 @@ pub async fn a_retry_blocks_later_runs_of_its_key<S: StoreUnderTest>(
 /// A suspended run blocks the later runs with its ordering key.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_suspended_run_blocks_later_runs_of_its_key<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_suspended_run_blocks_later_runs_of_its_key(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -152,8 +152,8 @@ pub async fn a_suspended_run_blocks_later_runs_of_its_key<S: StoreUnderTest>(
 /// The run of a lost worker is next, before the later runs with its ordering key.
 ///
 /// Not checked for a store without a ledger.
-pub async fn an_expired_lease_blocks_later_runs_of_its_key<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_expired_lease_blocks_later_runs_of_its_key(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -179,7 +179,7 @@ pub async fn an_expired_lease_blocks_later_runs_of_its_key<S: StoreUnderTest>(
 /// Only runs with the same executor and the same ordering key wait for one another.
 ///
 /// Not checked for a store without a ledger.
-pub async fn runs_of_other_keys_do_not_wait<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn runs_of_other_keys_do_not_wait(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     enqueue_ordered(&store, ledger, "agent", "a", 3).await?;

@@ -1,16 +1,16 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, same, some};
 use super::fixtures::{create_notes, ids};
 use crate::model::{BreadcrumbId, Order, Patch, Selector};
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query};
+use crate::store::{BreadcrumbStoreExt, Query};
 
 /// **Newest first.** The results of a query are ordered by update time, then version, then ID. An update moves a breadcrumb to the
 /// front.
 ///
 /// Sort by [`Breadcrumb::order_key`](crate::Breadcrumb::order_key): update time, then version, then
 /// ID.
-pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn newest_first(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut created = create_notes(&store, 6).await?;
     let moved = some(created.first().cloned(), "a breadcrumb")?;
@@ -41,7 +41,7 @@ pub async fn newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> 
 /// The limit of a query selects the newest breadcrumbs. The order "oldest first" reverses the same breadcrumbs.
 ///
 /// Apply the limit before the order: an oldest-first query returns the newest ones in reverse.
-pub async fn the_limit_selects_the_newest<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn the_limit_selects_the_newest(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let created = create_notes(&store, 5).await?;
     let newest: Vec<BreadcrumbId> = created.iter().rev().take(3).map(|note| note.id).collect();
@@ -66,8 +66,8 @@ pub async fn the_limit_selects_the_newest<S: StoreUnderTest>(subject: &S) -> Res
 /// A breadcrumb that a query excludes does not count towards the limit of the query.
 ///
 /// A query that excludes one breadcrumb still returns as many others as the limit permits.
-pub async fn excluded_breadcrumbs_do_not_count_towards_the_limit<S: StoreUnderTest>(
-    subject: &S,
+pub async fn excluded_breadcrumbs_do_not_count_towards_the_limit(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let created: Vec<BreadcrumbId> = create_notes(&store, 3)
@@ -97,8 +97,8 @@ pub async fn excluded_breadcrumbs_do_not_count_towards_the_limit<S: StoreUnderTe
 ///
 /// Each page starts at [`Query::before`](crate::store::Query::before), the position of the last
 /// breadcrumb of the previous page.
-pub async fn paging_returns_each_breadcrumb_once<S: StoreUnderTest>(
-    subject: &S,
+pub async fn paging_returns_each_breadcrumb_once(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let created = create_notes(&store, 10).await?;
@@ -132,8 +132,8 @@ pub async fn paging_returns_each_breadcrumb_once<S: StoreUnderTest>(
 ///
 /// [`Query::after`](crate::store::Query::after) is exclusive. A runtime uses it to catch up after a
 /// downtime.
-pub async fn a_query_after_a_time_omits_older_breadcrumbs<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_query_after_a_time_omits_older_breadcrumbs(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let created = create_notes(&store, 5).await?;

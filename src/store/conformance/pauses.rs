@@ -5,7 +5,7 @@ use super::fixtures::{
     AFTER_SHORT, SHORT, claim_count, claim_due, create, end, enqueued, ids_of, ledger_of, new_run,
     next_due, other_tenant, row,
 };
-use super::{Broken, StoreUnderTest};
+use super::{AnyStoreUnderTest, Broken};
 use crate::model::{Json, Selector};
 use crate::store::{
     Cancelled, Claim, ClaimId, DeadLetter, ExecutorLimits, FailureClass, KeyPosition, NewRun,
@@ -22,8 +22,8 @@ use std::sync::Arc;
 /// [`claim_next`](crate::store::RunLedger::claim_next) omits the executor.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_paused_executor_is_not_claimed<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_paused_executor_is_not_claimed(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -67,7 +67,7 @@ pub async fn a_paused_executor_is_not_claimed<S: StoreUnderTest>(
 /// Save the pause in the backend. A cache of pauses must not be older than the call.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_pause_affects_every_handle<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_pause_affects_every_handle(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let other = store.clone();
     let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);
@@ -93,7 +93,7 @@ pub async fn a_pause_affects_every_handle<S: StoreUnderTest>(subject: &S) -> Res
 /// The method is [`paused_executors`](crate::store::RunLedger::paused_executors).
 ///
 /// Not checked for a store without a ledger.
-pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn paused_executors_are_listed(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     same(names(ledger).await?.len(), 0, "the paused executors")?;
@@ -147,8 +147,8 @@ pub async fn paused_executors_are_listed<S: StoreUnderTest>(subject: &S) -> Resu
 /// the commit do not check pauses.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_running_run_of_a_paused_executor_continues<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_running_run_of_a_paused_executor_continues(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -200,8 +200,8 @@ pub async fn a_running_run_of_a_paused_executor_continues<S: StoreUnderTest>(
 /// [`resume`](crate::store::RunLedger::resume) succeeds, and the run is then ready.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_suspended_run_of_a_paused_executor_waits<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_suspended_run_of_a_paused_executor_waits(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -233,8 +233,8 @@ pub async fn a_suspended_run_of_a_paused_executor_waits<S: StoreUnderTest>(
 /// The argument `instead_of` of [`claim`](crate::store::RunLedger::claim) still ends the older run.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_later_version_waits_for_the_end_of_a_pause<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_later_version_waits_for_the_end_of_a_pause(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -263,7 +263,7 @@ pub async fn a_later_version_waits_for_the_end_of_a_pause<S: StoreUnderTest>(
 /// Enqueuing, cancelling, redoing and ending runs do not check pauses.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_pause_affects_only_claims<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_pause_affects_only_claims(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let failed = new_run(&store, "agent").await?;
@@ -313,9 +313,9 @@ pub async fn a_pause_affects_only_claims<S: StoreUnderTest>(subject: &S) -> Resu
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn pauses_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn pauses_of_tenants_are_isolated(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let other = other_tenant(subject, &store).await?;
+    let other = other_tenant(&store).await?;
     let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);
     let run = some(enqueued(&other, there, "agent", 1).await?.pop(), "a run")?;
 

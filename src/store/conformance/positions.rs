@@ -3,7 +3,7 @@
 
 use super::expectations::{expect, same};
 use super::fixtures::{ledger_of, other_tenant};
-use super::{Broken, StoreUnderTest};
+use super::{AnyStoreUnderTest, Broken};
 use crate::store::{RunLedger, SavedPosition, StoreError};
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ async fn of(ledger: &dyn RunLedger, executor: &str) -> Result<Option<Vec<u8>>, S
 /// [`positions`](crate::store::RunLedger::positions). A position is any bytes, also none.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_saved_position_is_read_back_unchanged<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_saved_position_is_read_back_unchanged(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -60,7 +60,7 @@ pub async fn a_saved_position_is_read_back_unchanged<S: StoreUnderTest>(
 /// executor, and of no other.
 ///
 /// Not checked for a store without a ledger.
-pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn the_latest_position_counts(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     save(ledger, "agent", b"one").await?;
@@ -87,8 +87,8 @@ pub async fn the_latest_position_counts<S: StoreUnderTest>(subject: &S) -> Resul
 /// no position of the call is saved.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_position_that_is_too_large_is_rejected<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_position_that_is_too_large_is_rejected(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -114,11 +114,11 @@ pub async fn a_position_that_is_too_large_is_rejected<S: StoreUnderTest>(
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn positions_of_tenants_are_isolated<S: StoreUnderTest>(
-    subject: &S,
+pub async fn positions_of_tenants_are_isolated(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let other = other_tenant(subject, &store).await?;
+    let other = other_tenant(&store).await?;
     let (here, there) = (ledger_of(&store)?, ledger_of(&other)?);
     save(here, "agent", b"here").await?;
     same(of(there, "agent").await?, None, "the position there")?;

@@ -1,9 +1,9 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, fails, not_found, same};
 use super::fixtures::{AFTER_SHORT, SHORT, create_notes, ids, ids_of, note};
 use crate::model::{Patch, Selector};
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, StoreError, VectorQuery};
+use crate::store::{BreadcrumbStoreExt, Query, StoreError, VectorQuery};
 use serde_json::{Value, json};
 
 /// **Whole selector.** A search result matches the schema, the `any_tags`, the `all_tags` and the conditions of the query's
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 ///
 /// [`Query::selects`](crate::store::Query::selects) evaluates all conditions of a query for one
 /// breadcrumb.
-pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn whole_selector(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let matching = store
         .create(note("a").tags(["x", "y"]).context(json!({"n": 5})))
@@ -58,7 +58,7 @@ pub async fn whole_selector<S: StoreUnderTest>(subject: &S) -> Result<(), Broken
 ///
 /// [`Selector::matches`](crate::Selector::matches) evaluates the conditions, for a backend that
 /// cannot.
-pub async fn conditions<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn conditions(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hit = json!({"n": 5, "s": "paris", "list": ["a", "b"], "deep": [{"k": 1}, {"k": 2}]});
     let hit = store.create(note("hit").context(hit)).await?.id;
@@ -101,8 +101,8 @@ pub async fn conditions<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 ///
 /// The error is [`StoreError::InvalidQuery`](crate::store::StoreError::InvalidQuery). Call
 /// [`Selector::check`](crate::Selector::check) before each search.
-pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_condition_that_cannot_be_evaluated_is_an_error(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
 
@@ -120,8 +120,8 @@ pub async fn a_condition_that_cannot_be_evaluated_is_an_error<S: StoreUnderTest>
 /// A breadcrumb with several of the tags that a selector requests is found once.
 ///
 /// A backend that searches for each tag must remove duplicates.
-pub async fn any_tags_return_each_breadcrumb_once<S: StoreUnderTest>(
-    subject: &S,
+pub async fn any_tags_return_each_breadcrumb_once(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let a = store.create(note("a").tags(["x", "y"])).await?.id;
@@ -147,7 +147,7 @@ pub async fn any_tags_return_each_breadcrumb_once<S: StoreUnderTest>(
 ///
 /// [`Query::scope_tags`](crate::store::Query::scope_tags) apply in addition to the tags of the
 /// selector.
-pub async fn scope_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn scope_tags(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let both = store
         .create(note("a").tags(["session:1", "user:1"]))
@@ -180,8 +180,8 @@ pub async fn scope_tags<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 /// After an update, a breadcrumb is found only by its new content. After a deletion, it is not found.
 ///
 /// A backend that retains old versions must exclude them from searches.
-pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
-    subject: &S,
+pub async fn only_the_current_version_is_found(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let moved = store
@@ -224,8 +224,8 @@ pub async fn only_the_current_version_is_found<S: StoreUnderTest>(
 ///
 /// The store's clock decides about [`Breadcrumb::ttl`](crate::Breadcrumb::ttl). An expired
 /// breadcrumb can still occupy space.
-pub async fn an_expired_breadcrumb_is_not_found<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_expired_breadcrumb_is_not_found(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let stays = store.create(note("a")).await?;
@@ -249,8 +249,8 @@ pub async fn an_expired_breadcrumb_is_not_found<S: StoreUnderTest>(
 /// Without the capability, the error is
 /// [`StoreError::Unsupported`](crate::store::StoreError::Unsupported), so that callers do not read
 /// an empty result.
-pub async fn vector_search_matches_its_capability<S: StoreUnderTest>(
-    subject: &S,
+pub async fn vector_search_matches_its_capability(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     create_notes(&store, 3).await?;

@@ -1,15 +1,15 @@
 //! Conformance tests for [requests](RunLedger::request) to the ledger, which create a breadcrumb at most once per idempotency
 //! key.
 
+use super::AnyStore;
 use super::atomic::{EVENT_TIMEOUT, unsubscribed};
 use super::expectations::{expect, fails, granted, same, some};
 use super::fixtures::{end, ids_of, ledger_of, note, other_tenant};
-use super::{Broken, StoreUnderTest};
+use super::{AnyStoreUnderTest, Broken};
 use crate::model::{Breadcrumb, BreadcrumbId, EventKind, Patch};
 use crate::source::{EventSource as _, StartAt};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, NewRequest, Requested, RunEnd, RunLedger, RunRef,
-    StoreError,
+    BreadcrumbStoreExt, NewRequest, Requested, RunEnd, RunLedger, RunRef, StoreError,
 };
 use futures::StreamExt as _;
 use futures::future::join_all;
@@ -23,8 +23,8 @@ use std::sync::Arc;
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
-pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_repeated_request_returns_the_first_trigger(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
@@ -63,10 +63,10 @@ pub async fn a_repeated_request_returns_the_first_trigger<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger, an event source or
 /// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
-pub async fn a_request_publishes_one_event<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_request_publishes_one_event(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
-    let source = some(subject.events(&store), "an event source")?;
+    let source = some(store.events(), "an event source")?;
     let mut events = source.subscribe(StartAt::Now).await.map_err(unsubscribed)?;
 
     let first = created(ledger.request(request("agent", "key")).await?)?;
@@ -95,13 +95,13 @@ pub async fn a_request_publishes_one_event<S: StoreUnderTest>(subject: &S) -> Re
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
-pub async fn one_of_concurrent_requests_with_a_key_creates<S: StoreUnderTest>(
-    subject: &S,
+pub async fn one_of_concurrent_requests_with_a_key_creates(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     const MANY: usize = 100;
     let store = subject.fresh().await;
-    let handles: Vec<S::Store> = (0..MANY).map(|_| store.clone()).collect();
-    let send = async |handle: &S::Store| -> Result<Requested, Broken> {
+    let handles: Vec<AnyStore<'_>> = (0..MANY).map(|_| store.clone()).collect();
+    let send = async |handle: &AnyStore<'_>| -> Result<Requested, Broken> {
         let requested = requests_of(handle)?.request(request("agent", "key")).await;
         Ok(requested?)
     };
@@ -126,8 +126,8 @@ pub async fn one_of_concurrent_requests_with_a_key_creates<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
-pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_request_with_another_breadcrumb_is_a_conflict(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
@@ -153,7 +153,7 @@ pub async fn a_request_with_another_breadcrumb_is_a_conflict<S: StoreUnderTest>(
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
-pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn keys_belong_to_their_executor(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
     let longest = "k".repeat(NewRequest::MAX_KEY_BYTES);
@@ -189,9 +189,9 @@ pub async fn keys_belong_to_their_executor<S: StoreUnderTest>(subject: &S) -> Re
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn keys_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn keys_of_tenants_are_isolated(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let other = other_tenant(subject, &store).await?;
+    let other = other_tenant(&store).await?;
     let (here, there) = (requests_of(&store)?, requests_of(&other)?);
     created(here.request(request("agent", "key")).await?)?;
 
@@ -208,8 +208,8 @@ pub async fn keys_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Res
 ///
 /// Not checked for a store without a ledger or
 /// [`Capabilities::keyed_requests`](crate::store::Capabilities::keyed_requests).
-pub async fn a_refused_request_records_no_key<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_refused_request_records_no_key(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = requests_of(&store)?;
@@ -234,7 +234,7 @@ pub async fn a_refused_request_records_no_key<S: StoreUnderTest>(
 }
 
 /// Returns the ledger of a store, or an error if the store does not declare the capability `keyed_requests`.
-fn requests_of(store: &impl BreadcrumbStore) -> Result<&dyn RunLedger, Broken> {
+fn requests_of<'h>(store: &'h AnyStore<'_>) -> Result<&'h dyn RunLedger, Broken> {
     expect(
         store.capabilities().keyed_requests,
         "the store has requests with a key",

@@ -1,5 +1,6 @@
+use super::AnyStore;
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, granted, same, some};
 use super::fixtures::{AFTER_SHORT, SHORT, end, enqueue_ordered, enqueued, ledger_of, new_run};
 use crate::model::Timestamp;
@@ -15,8 +16,8 @@ use crate::store::{
 /// [`RunPage::new`](crate::store::RunPage::new) creates the page from the rows.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_page_has_the_runs_that_the_query_selects<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_page_has_the_runs_that_the_query_selects(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -84,7 +85,7 @@ pub async fn a_page_has_the_runs_that_the_query_selects<S: StoreUnderTest>(
 /// rows as [`RunCursor`](crate::store::RunCursor).
 ///
 /// Not checked for a store without a ledger.
-pub async fn pages_return_each_run_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn pages_return_each_run_once(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let runs = enqueued(&store, ledger, "agent", 9).await?;
@@ -131,7 +132,7 @@ pub async fn pages_return_each_run_once<S: StoreUnderTest>(subject: &S) -> Resul
 /// [`RunQuery::page_size`](crate::store::RunQuery::page_size) returns the clamped limit.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_page_of_runs_is_bounded(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let run = new_run(&store, "agent").await?;
@@ -167,8 +168,8 @@ pub async fn a_page_of_runs_is_bounded<S: StoreUnderTest>(subject: &S) -> Result
 /// In the stores of this crate, its row has a sequence number above all others until then.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_run_that_left_its_position_is_on_the_first_page(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -195,9 +196,9 @@ pub async fn a_run_that_left_its_position_is_on_the_first_page<S: StoreUnderTest
 
 /// Adds runs of executors `a` and `b`: one that is ready, one with an expired lease, and one each that failed, is done, is
 /// cancelled and is running.
-async fn in_each_state<S: StoreUnderTest>(
-    subject: &S,
-    store: &S::Store,
+async fn in_each_state(
+    subject: &dyn AnyStoreUnderTest,
+    store: &AnyStore<'_>,
 ) -> Result<[RunRef; 6], Broken> {
     let ledger = ledger_of(store)?;
     let first = some(enqueued(store, ledger, "a", 1).await?.pop(), "a run")?;

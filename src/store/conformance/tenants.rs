@@ -1,19 +1,17 @@
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{granted, lease_lost, not_found, same};
 use super::fixtures::{
     claim_count, create, end, enqueued, ids_of, ledger_of, note, other_tenant, other_tenant_name,
 };
 use crate::model::Patch;
-use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, RunEnd, RunFilter, RunQuery, StoreError, Write,
-};
+use crate::store::{BreadcrumbStoreExt, RunEnd, RunFilter, RunQuery, StoreError, Write};
 
 /// **Identified.** Clones of a store handle have the same identity. Handles on other data have another one.
 ///
 /// A runtime claims runs once for all handles with equal identities, see
 /// [`StoreId`](crate::store::StoreId).
-pub async fn clones_have_the_same_identity<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn clones_have_the_same_identity(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let (ours, others) = (subject.fresh().await, subject.fresh().await);
     let identity = ours.identity();
 
@@ -43,9 +41,9 @@ pub async fn clones_have_the_same_identity<S: StoreUnderTest>(subject: &S) -> Re
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn tenants_are_isolated(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let ours = subject.fresh().await;
-    let theirs = other_tenant(subject, &ours).await?;
+    let theirs = other_tenant(&ours).await?;
     let stored = ours.create(note("a")).await?;
     let other = theirs.create(note("b")).await?;
 
@@ -113,9 +111,9 @@ pub async fn tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), 
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn runs_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn runs_of_tenants_are_isolated(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let ours = subject.fresh().await;
-    let theirs = other_tenant(subject, &ours).await?;
+    let theirs = other_tenant(&ours).await?;
     let (our_ledger, their_ledger) = (ledger_of(&ours)?, ledger_of(&theirs)?);
     let runs = enqueued(&ours, our_ledger, "agent", 1).await?;
 

@@ -1,10 +1,11 @@
+use super::AnyStore;
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, same, some};
 use super::fixtures::{AFTER_SHORT, SHORT, note, other_tenant};
 use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector};
 use crate::store::embedding::{EmbedError, Embedder};
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Query, Scored, StoreError, VectorQuery};
+use crate::store::{BreadcrumbStoreExt, Query, Scored, StoreError, VectorQuery};
 use async_trait::async_trait;
 use serde_json::json;
 
@@ -70,8 +71,8 @@ impl WordCounts {
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
 ///
 /// Checked only in part without [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn the_most_similar_breadcrumbs_come_first<S: StoreUnderTest>(
-    subject: &S,
+pub async fn the_most_similar_breadcrumbs_come_first(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
 
@@ -112,8 +113,8 @@ pub async fn the_most_similar_breadcrumbs_come_first<S: StoreUnderTest>(
 ///
 /// Not checked for a store without
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
-pub async fn vector_search_applies_the_whole_selector<S: StoreUnderTest>(
-    subject: &S,
+pub async fn vector_search_applies_the_whole_selector(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
     let mut other = note(CAT).tag("other").context(json!({"text": CAT, "n": 5}));
@@ -166,8 +167,8 @@ pub async fn vector_search_applies_the_whole_selector<S: StoreUnderTest>(
 /// Not checked for a store without
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search) or
 /// [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn vector_search_applies_the_minimum_score<S: StoreUnderTest>(
-    subject: &S,
+pub async fn vector_search_applies_the_minimum_score(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
 
@@ -201,7 +202,7 @@ pub async fn vector_search_applies_the_minimum_score<S: StoreUnderTest>(
 /// Not checked for a store without
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search) or
 /// [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn equal_scores_are_newest_first<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn equal_scores_are_newest_first(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let mut expected = Vec::new();
     for _ in 0..5 {
@@ -229,8 +230,8 @@ pub async fn equal_scores_are_newest_first<S: StoreUnderTest>(subject: &S) -> Re
 /// [`Capabilities::embeds_updates`](crate::store::Capabilities::embeds_updates).
 ///
 /// Checked only in part without [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn vector_search_uses_the_current_text<S: StoreUnderTest>(
-    subject: &S,
+pub async fn vector_search_uses_the_current_text(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let (store, [apples, market, _]) = three(subject).await?;
     let says_cat = Patch::new().title(CAT).context(json!({"text": CAT}));
@@ -270,8 +271,8 @@ pub async fn vector_search_uses_the_current_text<S: StoreUnderTest>(
 ///
 /// Not checked for a store without
 /// [`Capabilities::vector_search`](crate::store::Capabilities::vector_search).
-pub async fn vector_search_omits_deleted_and_expired_breadcrumbs<S: StoreUnderTest>(
-    subject: &S,
+pub async fn vector_search_omits_deleted_and_expired_breadcrumbs(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let (store, [apples, market, cat]) = three(subject).await?;
     let now = store.get(apples).await?.created_at;
@@ -304,8 +305,8 @@ pub async fn vector_search_omits_deleted_and_expired_breadcrumbs<S: StoreUnderTe
 /// [`Capabilities::embeds_hinted`](crate::store::Capabilities::embeds_hinted).
 ///
 /// Checked only in part without [`Capabilities::scores`](crate::store::Capabilities::scores).
-pub async fn vector_search_ignores_text_that_hints_exclude<S: StoreUnderTest>(
-    subject: &S,
+pub async fn vector_search_ignores_text_that_hints_exclude(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let hints = json!({"exclude": ["hidden"]});
@@ -357,11 +358,11 @@ pub async fn vector_search_ignores_text_that_hints_exclude<S: StoreUnderTest>(
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn vector_search_is_limited_to_the_tenant<S: StoreUnderTest>(
-    subject: &S,
+pub async fn vector_search_is_limited_to_the_tenant(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let (store, [_, _, cat]) = three(subject).await?;
-    let other = other_tenant(subject, &store).await?;
+    let other = other_tenant(&store).await?;
     let theirs = other.create(note(CAT)).await?.id;
 
     same(
@@ -378,9 +379,9 @@ pub async fn vector_search_is_limited_to_the_tenant<S: StoreUnderTest>(
 }
 
 /// Creates a store with three breadcrumbs that have few words in common.
-async fn three<S: StoreUnderTest>(
-    subject: &S,
-) -> Result<(S::Store, [BreadcrumbId; 3]), StoreError> {
+async fn three(
+    subject: &dyn AnyStoreUnderTest,
+) -> Result<(AnyStore<'_>, [BreadcrumbId; 3]), StoreError> {
     let store = subject.fresh().await;
     let apples = store.create(note(APPLES)).await?.id;
     let market = store.create(note(MARKET)).await?.id;
@@ -393,7 +394,7 @@ fn notes(text: &str) -> VectorQuery {
 }
 
 async fn search(
-    store: &impl BreadcrumbStore,
+    store: &AnyStore<'_>,
     query: &VectorQuery,
 ) -> Result<Vec<BreadcrumbId>, StoreError> {
     Ok(ids(&store.vector_search(query).await?))

@@ -1,8 +1,8 @@
 //! Conformance tests for transfers of runs between several versions of one executor, and for the records that workers store in
 //! the ledger.
 
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, fails, granted, lease_lost, same, some, wrong_state};
 use super::fixtures::{
     AFTER_SHORT, HOUR, SHORT, claim_count, create, end, enqueue_ordered, ledger_of, new_run,
@@ -33,8 +33,8 @@ async fn accept_transfers(
 /// [`accept_transfers`](crate::store::RunLedger::accept_transfers).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_transferred_run_waits_for_its_version<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_transferred_run_waits_for_its_version(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -98,8 +98,8 @@ pub async fn a_transferred_run_waits_for_its_version<S: StoreUnderTest>(
 /// The time limit is the argument `until` of [`transfer`](crate::store::RunLedger::transfer).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_transferred_run_is_due_at_its_time_limit<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_transferred_run_is_due_at_its_time_limit(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -125,8 +125,8 @@ pub async fn a_transferred_run_is_due_at_its_time_limit<S: StoreUnderTest>(
 /// The position is [`KeyPosition::Held`](crate::store::KeyPosition::Held).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_transferred_run_blocks_later_runs_of_its_key<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_transferred_run_blocks_later_runs_of_its_key(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -172,8 +172,8 @@ async fn transfer_out_of_position(
 /// The position is [`KeyPosition::Left`](crate::store::KeyPosition::Left).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_left_its_position_goes_to_the_end_of_its_order<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_run_that_left_its_position_goes_to_the_end_of_its_order(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -218,8 +218,8 @@ pub async fn a_run_that_left_its_position_goes_to_the_end_of_its_order<S: StoreU
 /// their previous order.
 ///
 /// Not checked for a store without a ledger.
-pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest>(
-    subject: &S,
+pub async fn runs_that_left_their_positions_retain_their_order(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -250,8 +250,8 @@ pub async fn runs_that_left_their_positions_retain_their_order<S: StoreUnderTest
 /// its executor.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_run_that_left_its_position_is_accepted_at_its_time_limit<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_run_that_left_its_position_is_accepted_at_its_time_limit(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -294,8 +294,8 @@ pub async fn a_run_that_left_its_position_is_accepted_at_its_time_limit<S: Store
 /// [`claim`](crate::store::RunLedger::claim) accepts the run first, and then checks the order.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_claim_of_a_run_that_left_its_position_goes_to_the_end<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_claim_of_a_run_that_left_its_position_goes_to_the_end(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -321,8 +321,8 @@ pub async fn a_claim_of_a_run_that_left_its_position_goes_to_the_end<S: StoreUnd
 /// The method is [`skip`](crate::store::RunLedger::skip).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_transferred_run_can_be_skipped<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_transferred_run_can_be_skipped(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -381,8 +381,8 @@ fn three(runs: Vec<RunRef>) -> Result<[RunRef; 3], Broken> {
 /// [`StoreError::LeaseLost`](crate::store::StoreError::LeaseLost).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_transfer_with_a_lost_lease_fails<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_transfer_with_a_lost_lease_fails(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -410,7 +410,7 @@ pub async fn a_transfer_with_a_lost_lease_fails<S: StoreUnderTest>(
 /// [`redo`](crate::store::RunLedger::redo).
 ///
 /// Not checked for a store without a ledger.
-pub async fn an_unmatched_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn an_unmatched_run_can_be_redone(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (unmatched, otherwise_skipped) = (
@@ -438,7 +438,7 @@ pub async fn an_unmatched_run_can_be_redone<S: StoreUnderTest>(subject: &S) -> R
 /// [`workers`](crate::store::RunLedger::workers).
 ///
 /// Not checked for a store without a ledger.
-pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn workers_are_recorded(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     same(ledger.workers().await?.len(), 0, "the number of workers")?;
@@ -499,9 +499,11 @@ pub async fn workers_are_recorded<S: StoreUnderTest>(subject: &S) -> Result<(), 
 ///
 /// Checked only in part without
 /// [`Capabilities::named_tenants`](crate::store::Capabilities::named_tenants).
-pub async fn workers_of_tenants_are_isolated<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn workers_of_tenants_are_isolated(
+    subject: &dyn AnyStoreUnderTest,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
-    let other = other_tenant(subject, &store).await?;
+    let other = other_tenant(&store).await?;
     let (ledger, there) = (ledger_of(&store)?, ledger_of(&other)?);
     ledger
         .record_worker(&WorkerRecord::new("1", "blue"))

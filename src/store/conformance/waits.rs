@@ -1,5 +1,6 @@
+use super::AnyStore;
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, fails, granted, lease_lost, same, some, wrong_state};
 use super::fixtures::{
     AFTER_SHORT, HOUR, SHORT, claim_count, create, end, expected_writes, ledger_of, new_run,
@@ -7,8 +8,7 @@ use super::fixtures::{
 };
 use crate::model::{BreadcrumbId, Selector, Timestamp};
 use crate::store::{
-    BreadcrumbStore, BreadcrumbStoreExt, Claim, Lease, RunEnd, RunLedger, RunRef, RunState, Saved,
-    StoreError, Wake,
+    BreadcrumbStoreExt, Claim, Lease, RunEnd, RunLedger, RunRef, RunState, Saved, StoreError, Wake,
 };
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use serde_json::json;
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_suspended_run_waits(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -70,7 +70,9 @@ pub async fn a_suspended_run_waits<S: StoreUnderTest>(subject: &S) -> Result<(),
 /// Not checked for a store without a ledger.
 ///
 /// Checked only in part without [`Capabilities::lineage`](crate::store::Capabilities::lineage).
-pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_suspended_run_is_resumed_once(
+    subject: &dyn AnyStoreUnderTest,
+) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (run, lease) = claimed(&store, ledger).await?;
@@ -119,8 +121,8 @@ pub async fn a_suspended_run_is_resumed_once<S: StoreUnderTest>(subject: &S) -> 
 /// races are normal.
 ///
 /// Not checked for a store without a ledger.
-pub async fn one_of_concurrent_resumes_succeeds<S: StoreUnderTest>(
-    subject: &S,
+pub async fn one_of_concurrent_resumes_succeeds(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -162,8 +164,8 @@ pub async fn one_of_concurrent_resumes_succeeds<S: StoreUnderTest>(
 /// and retains [`Saved::with`](crate::store::Saved::with).
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_retry_retains_the_breadcrumb_that_woke_the_run<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_retry_retains_the_breadcrumb_that_woke_the_run(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -190,7 +192,7 @@ pub async fn a_retry_retains_the_breadcrumb_that_woke_the_run<S: StoreUnderTest>
 /// [`claim_next`](crate::store::RunLedger::claim_next) then claims the run.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_wait_ends_at_its_time_limit<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn a_wait_ends_at_its_time_limit(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
     let (by_hand, lease) = claimed(&store, ledger).await?;
@@ -236,8 +238,8 @@ pub async fn a_wait_ends_at_its_time_limit<S: StoreUnderTest>(subject: &S) -> Re
 /// An agent that asks several questions is suspended several times.
 ///
 /// Not checked for a store without a ledger.
-pub async fn a_woken_run_can_be_suspended_again<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_woken_run_can_be_suspended_again(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -271,8 +273,8 @@ pub async fn a_woken_run_can_be_suspended_again<S: StoreUnderTest>(
 /// [`Wake::check`](crate::store::Wake::check) before the commit.
 ///
 /// Not checked for a store without a ledger.
-pub async fn an_empty_or_invalid_wait_is_rejected<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_empty_or_invalid_wait_is_rejected(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let ledger = ledger_of(&store)?;
@@ -310,10 +312,7 @@ pub async fn an_empty_or_invalid_wait_is_rejected<S: StoreUnderTest>(
     same(written.ids().len(), 1, "the number of writes")
 }
 
-async fn claimed(
-    store: &impl BreadcrumbStore,
-    ledger: &dyn RunLedger,
-) -> Result<(RunRef, Lease), Broken> {
+async fn claimed(store: &AnyStore<'_>, ledger: &dyn RunLedger) -> Result<(RunRef, Lease), Broken> {
     let run = new_run(store, "agent").await?;
     let lease = granted(ledger.claim(&run, None).await)?.lease;
     Ok((run, lease))

@@ -1,9 +1,10 @@
+use super::AnyStore;
+use super::AnyStoreUnderTest;
 use super::Broken;
-use super::StoreUnderTest;
 use super::expectations::{expect, fails, not_found, same, some};
 use super::fixtures::{create, ids_of, note};
 use crate::model::{BreadcrumbId, NewBreadcrumb, Patch, Selector, Sensitivity, Visibility};
-use crate::store::{BreadcrumbStore, BreadcrumbStoreExt, Commit, Query, StoreError, Write};
+use crate::store::{BreadcrumbStoreExt, Commit, Query, StoreError, Write};
 use futures::future::join_all;
 use serde_json::json;
 
@@ -16,8 +17,8 @@ use serde_json::json;
 ///
 /// Checked only in part without
 /// [`Capabilities::chosen_author`](crate::store::Capabilities::chosen_author).
-pub async fn a_created_breadcrumb_is_read_back_unchanged<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_created_breadcrumb_is_read_back_unchanged(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let new = full_breadcrumb();
@@ -55,8 +56,8 @@ pub async fn a_created_breadcrumb_is_read_back_unchanged<S: StoreUnderTest>(
 ///
 /// Checked only in part without
 /// [`Capabilities::chosen_author`](crate::store::Capabilities::chosen_author).
-pub async fn an_update_creates_the_next_version<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_update_creates_the_next_version(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
@@ -94,8 +95,8 @@ pub async fn an_update_creates_the_next_version<S: StoreUnderTest>(
 ///
 /// [`Breadcrumb::patched`](crate::Breadcrumb::patched) computes the new version, so a store can
 /// call it.
-pub async fn a_patch_retains_the_fields_that_it_does_not_set<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_patch_retains_the_fields_that_it_does_not_set(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(full_breadcrumb()).await?;
@@ -126,7 +127,7 @@ pub async fn a_patch_retains_the_fields_that_it_does_not_set<S: StoreUnderTest>(
 ///
 /// The error is [`StoreError::Conflict`](crate::store::StoreError::Conflict) with the expected and
 /// the found version.
-pub async fn optimistic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn optimistic(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let first = store.create(note("a")).await?;
     let second = store.update(first.id, 1, Patch::new().title("b")).await?;
@@ -160,12 +161,12 @@ pub async fn optimistic<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
 ///
 /// Checked only in part without
 /// [`Capabilities::exclusive_updates`](crate::store::Capabilities::exclusive_updates).
-pub async fn one_of_concurrent_updates_succeeds<S: StoreUnderTest>(
-    subject: &S,
+pub async fn one_of_concurrent_updates_succeeds(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
-    let handles: Vec<S::Store> = (0..20).map(|_| store.clone()).collect();
+    let handles: Vec<AnyStore<'_>> = (0..20).map(|_| store.clone()).collect();
 
     let answers = join_all(
         handles
@@ -190,8 +191,8 @@ pub async fn one_of_concurrent_updates_succeeds<S: StoreUnderTest>(
 /// Each write of a commit sees the earlier writes of the same commit.
 ///
 /// A commit can create, update and delete one breadcrumb. Its versions then follow one another.
-pub async fn a_write_sees_the_earlier_writes_of_its_commit<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_write_sees_the_earlier_writes_of_its_commit(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let id = store.create(note("a")).await?.id;
@@ -227,8 +228,8 @@ pub async fn a_write_sees_the_earlier_writes_of_its_commit<S: StoreUnderTest>(
 ///
 /// The caller uses [`Committed::written`](crate::store::Committed::written) for further updates,
 /// without a read.
-pub async fn a_commit_returns_its_versions_in_order<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_commit_returns_its_versions_in_order(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let id = store.create(note("a")).await?.id;
@@ -258,8 +259,8 @@ pub async fn a_commit_returns_its_versions_in_order<S: StoreUnderTest>(
 ///
 /// A larger commit is [`StoreError::TooManyWrites`](crate::store::StoreError::TooManyWrites), see
 /// [`Commit::MAX_WRITES`](crate::store::Commit::MAX_WRITES).
-pub async fn a_commit_accepts_a_thousand_writes<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_commit_accepts_a_thousand_writes(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let writes = |n: usize| Commit::from(vec![create("a"); n]);
@@ -286,8 +287,8 @@ pub async fn a_commit_accepts_a_thousand_writes<S: StoreUnderTest>(
 /// Checked only in part without
 /// [`Capabilities::tombstones`](crate::store::Capabilities::tombstones) or
 /// [`Capabilities::chosen_author`](crate::store::Capabilities::chosen_author).
-pub async fn a_deleted_breadcrumb_is_not_found<S: StoreUnderTest>(
-    subject: &S,
+pub async fn a_deleted_breadcrumb_is_not_found(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let before = store.create(note("a")).await?;
@@ -341,8 +342,8 @@ pub async fn a_deleted_breadcrumb_is_not_found<S: StoreUnderTest>(
 ///
 /// Reads and deletions fail with
 /// [`StoreError::NotFound`](crate::store::StoreError::NotFound).
-pub async fn an_unknown_breadcrumb_is_not_found<S: StoreUnderTest>(
-    subject: &S,
+pub async fn an_unknown_breadcrumb_is_not_found(
+    subject: &dyn AnyStoreUnderTest,
 ) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let id = BreadcrumbId::unique();
@@ -360,7 +361,7 @@ pub async fn an_unknown_breadcrumb_is_not_found<S: StoreUnderTest>(
 /// **Shared.** A clone of a store handle is another handle on the same data.
 ///
 /// A store in memory therefore clones a pointer, not its data.
-pub async fn clones_share_their_data<S: StoreUnderTest>(subject: &S) -> Result<(), Broken> {
+pub async fn clones_share_their_data(subject: &dyn AnyStoreUnderTest) -> Result<(), Broken> {
     let store = subject.fresh().await;
     let clone = store.clone();
 

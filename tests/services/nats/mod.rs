@@ -25,7 +25,7 @@ struct Place {
 
 struct Nats {
     url: String,
-    remembers: bool,
+    saves_consumers: bool,
 }
 
 impl Place {
@@ -53,10 +53,10 @@ impl EventSource for Late {
 }
 
 impl Nats {
-    fn new(remembers: bool) -> Self {
+    fn new(saves_consumers: bool) -> Self {
         Self {
             url: url(),
-            remembers,
+            saves_consumers,
         }
     }
 }
@@ -67,15 +67,15 @@ impl SourceUnderTest for Nats {
     fn abilities(&self) -> Abilities {
         Abilities::default()
             .history(true)
-            .takes_back(true)
-            .remembers(self.remembers)
+            .redelivers(true)
+            .saves_consumers(self.saves_consumers)
     }
 
     async fn fresh(&self) -> Place {
         Place::new()
     }
 
-    async fn keeping(&self, _: usize) -> Option<Place> {
+    async fn fresh_with_limit(&self, _: usize) -> Option<Place> {
         None
     }
 
@@ -93,7 +93,7 @@ impl SourceUnderTest for Nats {
     fn source(&self, place: &Place, consumer: &str) -> Box<dyn EventSource> {
         let builder =
             NatsSource::builder(&*self.url, &*place.tenant).ack_wait(Duration::from_millis(500));
-        Box::new(Late(match self.remembers {
+        Box::new(Late(match self.saves_consumers {
             true => builder.group(consumer),
             false => builder,
         }))

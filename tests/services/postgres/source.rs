@@ -12,14 +12,14 @@ use universal_executor::{BoxError, Event, EventSource};
 /// Creates stores whose events are delivered to any subscriber or to named consumers.
 struct Stores {
     namespaces: Namespaces,
-    remembers: bool,
+    saves_consumers: bool,
 }
 
 impl Stores {
-    fn new(remembers: bool) -> Self {
+    fn new(saves_consumers: bool) -> Self {
         Self {
             namespaces: Namespaces::default(),
-            remembers,
+            saves_consumers,
         }
     }
 
@@ -41,15 +41,15 @@ impl SourceUnderTest for Stores {
     fn abilities(&self) -> Abilities {
         Abilities::default()
             .history(true)
-            .takes_back(true)
-            .remembers(self.remembers)
+            .redelivers(true)
+            .saves_consumers(self.saves_consumers)
     }
 
     async fn fresh(&self) -> Connected {
         self.make(PostgresLimits::default()).await
     }
 
-    async fn keeping(&self, events: usize) -> Option<Connected> {
+    async fn fresh_with_limit(&self, events: usize) -> Option<Connected> {
         let mut limits = PostgresLimits::default();
         limits.events = events;
         Some(self.make(limits).await)
@@ -69,7 +69,7 @@ impl SourceUnderTest for Stores {
     }
 
     fn source(&self, place: &Connected, consumer: &str) -> Box<dyn EventSource> {
-        if self.remembers {
+        if self.saves_consumers {
             Box::new(place.store.events_of(consumer))
         } else {
             Box::new(place.store.events())

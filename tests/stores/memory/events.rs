@@ -169,7 +169,7 @@ async fn a_nacked_event_wakes_a_waiting_subscriber() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acknowledged_event_does_not_come_again() {
+async fn an_acknowledged_event_is_not_redelivered() {
     let store = MemoryStore::default();
     let mut events = subscribe(&store, StartAt::Now).await;
     write(&store, 1).await;
@@ -193,7 +193,7 @@ async fn the_number_of_nacked_events_is_bounded() {
     let refused = delivery.nack(MINUTE).await;
 
     assert!(
-        matches!(refused, Err(SourceError::NotTakenBack { .. })),
+        matches!(refused, Err(SourceError::NoRedelivery { .. })),
         "{refused:?}"
     );
     tokio::time::advance(MINUTE).await;
@@ -211,7 +211,7 @@ async fn a_delay_without_end_is_refused() {
     let refused = delivery.nack(Duration::MAX).await;
 
     assert!(
-        matches!(refused, Err(SourceError::NotTakenBack { .. })),
+        matches!(refused, Err(SourceError::NoRedelivery { .. })),
         "{refused:?}"
     );
 }

@@ -13,14 +13,14 @@ impl SourceUnderTest for Events {
     type Backend = MemoryStore;
 
     fn abilities(&self) -> Abilities {
-        Abilities::default().history(true).takes_back(true)
+        Abilities::default().history(true).redelivers(true)
     }
 
     async fn fresh(&self) -> MemoryStore {
         MemoryStore::default()
     }
 
-    async fn keeping(&self, events: usize) -> Option<MemoryStore> {
+    async fn fresh_with_limit(&self, events: usize) -> Option<MemoryStore> {
         let mut limits = MemoryLimits::default();
         limits.events = events;
         Some(MemoryStore::with_limits(limits))

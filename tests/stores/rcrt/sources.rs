@@ -22,7 +22,7 @@ impl SourceUnderTest for Stream {
         (server, store)
     }
 
-    async fn keeping(&self, _: usize) -> Option<(Server, RcrtStore)> {
+    async fn fresh_with_limit(&self, _: usize) -> Option<(Server, RcrtStore)> {
         None
     }
 
@@ -56,34 +56,34 @@ impl SourceUnderTest for Stream {
     }
 }
 
-// `every_commit` is omitted, because the server does not announce deletions. The other promises cover all other events.
+// `every_commit_is_delivered` is omitted, because the server does not announce deletions. The other promises cover all other events.
 universal_executor::source_conformance! { @promises sse, Stream,
-    in_order
+    commits_are_delivered_in_order
     commits_at_the_same_time_are_all_delivered
     a_large_context_does_not_travel
     a_context_is_that_of_its_version
-    tenants_apart
+    events_of_tenants_are_isolated
     now_begins_with_the_next_commit
     the_beginning_is_the_oldest_event
-    after_a_position_comes_what_is_behind_it
-    a_position_from_the_future_misses_nothing
-    positions_grow
-    what_is_dropped_is_told
-    what_is_gone_behind_a_position_is_told
-    what_is_gone_before_the_beginning_is_not_missed
-    nothing_is_lost_across_reconnects
-    a_position_outlives_a_restart
-    an_unacknowledged_event_comes_again
-    a_consumer_goes_on_after_what_it_acknowledged
-    what_is_given_back_is_not_lost
-    consumers_are_remembered_apart
-    an_event_given_back_comes_again
-    an_event_given_back_waits_for_its_delay
-    an_acknowledged_event_does_not_come_again
-    telling_a_source_twice_or_late_is_harmless
-    two_subscribers_both_get_all
-    many_subscribe
-    an_unread_stream_holds_up_nobody
+    a_position_is_followed_by_the_next_event
+    a_position_from_the_future_loses_no_event
+    positions_increase
+    dropped_events_are_reported
+    deleted_events_after_a_position_are_reported
+    deleted_events_before_the_beginning_are_not_reported
+    no_event_is_lost_across_reconnects
+    a_position_is_valid_after_a_restart
+    an_unacknowledged_event_is_redelivered
+    a_consumer_continues_after_its_acknowledged_events
+    a_nacked_event_survives_a_restart
+    consumers_are_saved_separately
+    a_nacked_event_is_redelivered
+    a_nacked_event_is_redelivered_after_its_delay
+    an_acknowledged_event_is_not_redelivered
+    repeated_and_late_acknowledgements_have_no_effect
+    two_subscribers_both_receive_all_events
+    many_subscribers_receive_all_events
+    an_unread_stream_delays_no_other
     a_waiting_subscriber_is_woken
     cancel_safe
 }

@@ -14,15 +14,15 @@ use universal_executor::{BoxError, Event, EventSource};
 struct Files {
     folder: Folder,
     made: AtomicU64,
-    remembers: bool,
+    saves_consumers: bool,
 }
 
 impl Files {
-    fn new(remembers: bool) -> Self {
+    fn new(saves_consumers: bool) -> Self {
         Self {
             folder: Folder::new(),
             made: AtomicU64::new(0),
-            remembers,
+            saves_consumers,
         }
     }
 
@@ -45,15 +45,15 @@ impl SourceUnderTest for Files {
     fn abilities(&self) -> Abilities {
         Abilities::default()
             .history(true)
-            .takes_back(true)
-            .remembers(self.remembers)
+            .redelivers(true)
+            .saves_consumers(self.saves_consumers)
     }
 
     async fn fresh(&self) -> Opened {
         self.make(SqliteLimits::default()).await
     }
 
-    async fn keeping(&self, events: usize) -> Option<Opened> {
+    async fn fresh_with_limit(&self, events: usize) -> Option<Opened> {
         let mut limits = SqliteLimits::default();
         limits.events = events;
         Some(self.make(limits).await)
@@ -73,7 +73,7 @@ impl SourceUnderTest for Files {
     }
 
     fn source(&self, place: &Opened, consumer: &str) -> Box<dyn EventSource> {
-        if self.remembers {
+        if self.saves_consumers {
             Box::new(place.store.events_of(consumer))
         } else {
             Box::new(place.store.events())

@@ -183,7 +183,7 @@ async fn a_faulty_source_forwards_completeness_lag_and_stream_end() {
     assert!(complete.is_complete() && !plain.is_complete());
     delivery.ack().await.unwrap();
     let nack = delivery.nack(Duration::ZERO).await;
-    assert!(matches!(nack, Err(SourceError::NotTakenBack { .. })));
+    assert!(matches!(nack, Err(SourceError::NoRedelivery { .. })));
     assert!(matches!(lagged, Err(SourceError::Lagged { missed: 2, .. })));
     assert!(events.next().await.is_none());
 }

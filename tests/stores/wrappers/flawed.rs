@@ -93,9 +93,9 @@ impl SourceUnderTest for Flawed {
         Events.fresh().await
     }
 
-    async fn keeping(&self, events: usize) -> Option<MemoryStore> {
+    async fn fresh_with_limit(&self, events: usize) -> Option<MemoryStore> {
         tokio::time::pause();
-        Events.keeping(events).await
+        Events.fresh_with_limit(events).await
     }
 
     async fn in_tenant(&self, place: &MemoryStore, tenant: &str) -> Option<MemoryStore> {
@@ -250,7 +250,7 @@ const ONE_TOO_LATE: Flaw = Flaw::Begins(|from| match from {
     other => other,
 });
 const WAITS_FOR_THE_FUTURE: Flaw = Flaw::Says(|delivered| match delivered {
-    Ok(delivery) if delivery.position > Some(4) => Err(SourceError::NotTakenBack {
+    Ok(delivery) if delivery.position > Some(4) => Err(SourceError::NoRedelivery {
         reason: "its position is not reached",
     }),
     other => other,
@@ -297,7 +297,7 @@ const LARGE_CONTEXT: Flaw = Flaw::Says(|delivered| {
         delivery
     })
 });
-const REMEMBERS: Flaw = Flaw::Claims(|abilities| abilities.remembers(true));
+const REMEMBERS: Flaw = Flaw::Claims(|abilities| abilities.saves_consumers(true));
 
 macro_rules! flawed {
     ($($promise:ident: $($flaw:expr),+;)+) => {
@@ -321,36 +321,36 @@ macro_rules! flawed {
 }
 
 flawed! {
-    every_commit: DELETIONS, ONE_IN_FIVE;
-    in_order: Flaw::Swaps, ONE_IN_FIVE;
+    every_commit_is_delivered: DELETIONS, ONE_IN_FIVE;
+    commits_are_delivered_in_order: Flaw::Swaps, ONE_IN_FIVE;
     commits_at_the_same_time_are_all_delivered: ONE_IN_FIVE, Flaw::Swaps;
     a_large_context_does_not_travel: LARGE_CONTEXT;
     a_context_is_that_of_its_version: OTHER_CONTEXT;
-    tenants_apart: Flaw::MixesTenants;
+    events_of_tenants_are_isolated: Flaw::MixesTenants;
     now_begins_with_the_next_commit: FROM_THE_BEGINNING;
     the_beginning_is_the_oldest_event: FROM_NOW;
-    after_a_position_comes_what_is_behind_it: ONE_TOO_LATE, FROM_NOW, FROM_THE_BEGINNING;
-    a_position_from_the_future_misses_nothing: WAITS_FOR_THE_FUTURE;
-    positions_grow: NO_GROWTH;
-    what_is_dropped_is_told: SILENCE, MISCOUNTS, Flaw::Ends, Flaw::Repeats;
-    what_is_gone_behind_a_position_is_told: SILENCE, MISCOUNTS, TOO_LATE, Flaw::Ends, Flaw::Repeats;
-    what_is_gone_before_the_beginning_is_not_missed: ALWAYS_LAGS;
-    nothing_is_lost_across_reconnects: ONE_TOO_LATE, FROM_NOW;
-    a_position_outlives_a_restart: Flaw::Forgets, ONE_TOO_LATE;
-    an_unacknowledged_event_comes_again: REMEMBERS;
-    a_consumer_goes_on_after_what_it_acknowledged: REMEMBERS;
-    what_is_given_back_is_not_lost: REMEMBERS;
-    consumers_are_remembered_apart: REMEMBERS;
-    what_is_left_for_a_consumer_is_told: REMEMBERS;
-    an_event_given_back_comes_again:
+    a_position_is_followed_by_the_next_event: ONE_TOO_LATE, FROM_NOW, FROM_THE_BEGINNING;
+    a_position_from_the_future_loses_no_event: WAITS_FOR_THE_FUTURE;
+    positions_increase: NO_GROWTH;
+    dropped_events_are_reported: SILENCE, MISCOUNTS, Flaw::Ends, Flaw::Repeats;
+    deleted_events_after_a_position_are_reported: SILENCE, MISCOUNTS, TOO_LATE, Flaw::Ends, Flaw::Repeats;
+    deleted_events_before_the_beginning_are_not_reported: ALWAYS_LAGS;
+    no_event_is_lost_across_reconnects: ONE_TOO_LATE, FROM_NOW;
+    a_position_is_valid_after_a_restart: Flaw::Forgets, ONE_TOO_LATE;
+    an_unacknowledged_event_is_redelivered: REMEMBERS;
+    a_consumer_continues_after_its_acknowledged_events: REMEMBERS;
+    a_nacked_event_survives_a_restart: REMEMBERS;
+    consumers_are_saved_separately: REMEMBERS;
+    the_backlog_of_a_consumer_is_reported: REMEMBERS;
+    a_nacked_event_is_redelivered:
         Flaw::Acks(AckFault::NackIsAck),
-        Flaw::Claims(|abilities| abilities.takes_back(false));
-    an_event_given_back_waits_for_its_delay: Flaw::Acks(AckFault::NackIsNow);
-    an_acknowledged_event_does_not_come_again: Flaw::Acks(AckFault::AckIsNack);
-    telling_a_source_twice_or_late_is_harmless: Flaw::Acks(AckFault::Hangs);
-    two_subscribers_both_get_all: Flaw::IsForOne;
-    many_subscribe: Flaw::IsForOne;
-    an_unread_stream_holds_up_nobody: Flaw::Blocks(12), ONE_IN_FIVE;
+        Flaw::Claims(|abilities| abilities.redelivers(false));
+    a_nacked_event_is_redelivered_after_its_delay: Flaw::Acks(AckFault::NackIsNow);
+    an_acknowledged_event_is_not_redelivered: Flaw::Acks(AckFault::AckIsNack);
+    repeated_and_late_acknowledgements_have_no_effect: Flaw::Acks(AckFault::Hangs);
+    two_subscribers_both_receive_all_events: Flaw::IsForOne;
+    many_subscribers_receive_all_events: Flaw::IsForOne;
+    an_unread_stream_delays_no_other: Flaw::Blocks(12), ONE_IN_FIVE;
     a_waiting_subscriber_is_woken: Flaw::Sleeps;
     cancel_safe: ONE_IN_FIVE;
 }

@@ -195,7 +195,7 @@ impl Receipt for Deaf {
     }
 
     async fn nack(&self, _: Duration) -> Result<(), SourceError> {
-        Err(SourceError::NotTakenBack { reason: SECRET })
+        Err(SourceError::NoRedelivery { reason: SECRET })
     }
 }
 
@@ -239,7 +239,7 @@ async fn each_call_of_a_source_is_logged_with_its_outcome() {
         ["subscribe", "ok", "false"],
         ["next", "ok", "false"],
         ["ack", "unavailable", "true"],
-        ["nack", "not_taken_back", "false"],
+        ["nack", "no_redelivery", "false"],
         ["next", "lagged", "true"],
         ["next", "ended", "false"],
     ];

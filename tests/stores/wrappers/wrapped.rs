@@ -64,8 +64,8 @@ impl<S: SourceUnderTest> SourceUnderTest for Around<S> {
         self.inside.fresh().await
     }
 
-    async fn keeping(&self, events: usize) -> Option<S::Backend> {
-        self.inside.keeping(events).await
+    async fn fresh_with_limit(&self, events: usize) -> Option<S::Backend> {
+        self.inside.fresh_with_limit(events).await
     }
 
     async fn in_tenant(&self, place: &S::Backend, tenant: &str) -> Option<S::Backend> {

@@ -66,7 +66,7 @@ impl Receipt for Firm {
     }
 
     async fn nack(&self, _: Duration) -> Result<(), SourceError> {
-        Err(SourceError::NotTakenBack { reason: "firm" })
+        Err(SourceError::NoRedelivery { reason: "firm" })
     }
 }
 
