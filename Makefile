@@ -9,6 +9,7 @@
 #   make doctest      runs the documentation tests with all features
 #   make features     compiles the library without features, and with each layer; two layers have half of the other features
 #   make test         runs the tests with the default features, as in the README: executors, agents and stores, but no workflows
+#   make tutorial     follows the tutorial literally in a new project, and compares all output with the pages
 #   make test-all     runs all tests with all features, on temporary PostgreSQL and NATS servers
 #   make torture-ci   runs short torture campaigns on SQLite, PostgreSQL and NATS, and checks that they detect three planted bugs
 #
@@ -18,7 +19,6 @@
 #
 #   make lint         runs clippy with all features and with the default features; warnings are errors
 #   make doc          builds the documentation like docs.rs, but without feature badges; warnings are errors
-#   make tutorial     follows the tutorial literally in a new project, and compares all output with the pages: 5 minutes
 #   make torture      runs the long campaigns and all planted bugs: more than an hour (docs/contributing/torture.md)
 #   make large        measures a million suspended runs, finished runs and events on each store: up to an hour
 #   make fuzz         runs a million cases of every fuzz test, optimised
@@ -68,8 +68,14 @@ build:
 	$(RUSTC) cargo build $(CARGO_FLAGS) $(ALL) --all-targets --message-format=json-render-diagnostics > "$$messages" \
 	&& cp "$$messages" target/build.json
 
+# In CI, `doctest` runs the documentation tests, and `test-all` runs 1,000 cases of each fuzz test.
 test:
-	$(RUSTC) cargo test $(CARGO_FLAGS)
+ifdef ALSO_LINT
+	$(RUSTC) cargo build $(CARGO_FLAGS) --examples
+	FUZZ_CASES=100 $(RUSTC) cargo test $(CARGO_FLAGS) --lib --tests
+else
+	cargo test $(CARGO_FLAGS)
+endif
 
 doctest:
 	$(RUSTDOC) cargo test $(CARGO_FLAGS) $(ALL) --doc

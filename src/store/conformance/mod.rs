@@ -266,7 +266,7 @@ pub trait StoreUnderTest: Send + Sync {
 #[macro_export]
 macro_rules! store_conformance {
     ($name:ident, $subject:expr) => {
-        $crate::store_conformance! { @names $crate::store_conformance, @tests $name, $subject, }
+        $crate::store_conformance! { @names @tests $name, $subject, }
     };
     (@tests $name:ident, $subject:expr, $($promise:ident)+) => {
         mod $name {
@@ -287,9 +287,13 @@ macro_rules! store_conformance {
             )+
         }
     };
-    // Calls a macro with the names of all promises as its last arguments.
-    (@names $callback:path, $($args:tt)*) => {
-        $callback! { $($args)*
+    // The functions of all promises by their names. The pointers have the effect that the suite is compiled in this crate.
+    (@table $($promise:ident)+) => {
+        &[$((stringify!($promise), |subject| Box::pin($promise(subject))),)+]
+    };
+    // Adds the names of all promises to the arguments.
+    (@names $($args:tt)+) => {
+        $crate::store_conformance! { $($args)+
             a_created_breadcrumb_is_read_back_unchanged
             an_update_creates_the_next_version
             a_patch_retains_the_fields_that_it_does_not_set
@@ -460,17 +464,8 @@ macro_rules! store_conformance {
     };
 }
 
-/// Defines the table of all promises.
-macro_rules! promises {
-    ($($promise:ident)+) => {
-        /// All conformance promises by name. The table has pointers to functions, so that the suite is compiled in this crate.
-        const PROMISES: &[(&str, Promise)] = &[
-            $((stringify!($promise), |subject| Box::pin($promise(subject))),)+
-        ];
-    };
-}
-
-store_conformance! { @names promises, }
-
 /// A conformance promise: checks a fresh store.
 type Promise = for<'s> fn(&'s dyn AnyStoreUnderTest) -> BoxFuture<'s, Result<(), Broken>>;
+
+/// All conformance promises by name.
+const PROMISES: &[(&str, Promise)] = store_conformance! { @names @table };
