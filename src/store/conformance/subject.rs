@@ -48,6 +48,7 @@ impl AnyStore<'_> {
     }
 
     /// Returns a source of the events of the store's commits. `None` if the store publishes no events.
+    #[must_use]
     pub fn events(&self) -> Option<Box<dyn EventSource>> {
         self.0.events()
     }
