@@ -40,7 +40,7 @@ pub(crate) use wire_formats::{CHUNK, SENT_CALL, SERVER_ANSWER, event_stream};
 use proptest::test_runner::Config;
 
 /// Default number of generated cases for each fuzz test. The environment variable `FUZZ_CASES` overrides the number.
-const CASES: u32 = 1_000;
+const CASES: u32 = 500;
 
 /// Returns the `proptest` configuration of a fuzz test. The environment variable `FUZZ_CASES` sets the number of cases.
 ///
