@@ -1,5 +1,6 @@
 //! Helper functions for HTTP clients: client settings, base URLs, bearer tokens in headers, and retry delays.
 
+#[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
 use crate::error::Retry;
 #[cfg(any(feature = "openai", feature = "rcrt"))]
 use crate::secret::Secret;
@@ -7,6 +8,7 @@ use crate::secret::Secret;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, ClientBuilder, Url, redirect, retry};
 use std::net::IpAddr;
+#[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
 use std::time::Duration;
 
 /// Returns the builder of an HTTP client that sends each request once, without redirects and automatic retries.
@@ -122,6 +124,7 @@ pub(crate) async fn error_body(
 
 /// Parses the `Retry-After` header (RFC 9110, section 10.2.3) into a delay of at most [`Retry::MAX_DELAY`]. The header contains either
 /// a number of seconds or an HTTP date. `now` is in microseconds since 1970.
+#[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
 pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
     let header = header.trim();
     let delay = match header.parse() {
@@ -135,6 +138,7 @@ pub(crate) fn retry_after(header: &str, now: i64) -> Option<Duration> {
 }
 
 /// Parses an HTTP date, and returns it in microseconds since 1970.
+#[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
 pub(crate) fn date(header: &str) -> Option<i64> {
     let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(header.trim());
     Some(at.ok()?.as_microsecond())

@@ -110,6 +110,7 @@
 //! | `rcrt` | `RcrtStore` and `source::SseSource`: breadcrumbs and events of an RCRT (Right Context Right Time) server |
 //! | `openai` | `agent::OpenAiCompatible` and `agent::OpenAiEmbedder`: endpoints with the OpenAI chat completions API |
 //! | `genai` | `agent::GenaiModel`: Anthropic, Gemini, Ollama and other providers through the crate `genai` |
+//! | `mcp` | `mcp`: tools of MCP (Model Context Protocol) servers |
 //! | `cli` | `agent::CliProvider`: external programs as agents; the programs call tools over HTTP on loopback |
 //! | `embed-local` | `store::embedding::LocalEmbedder`: embeddings for vector search without a network (Model2Vec) |
 //! | `templates` | Handlebars templates in [`hints`] |
@@ -136,6 +137,8 @@ mod backoff;
 mod bugs;
 #[cfg(feature = "workflows")]
 pub mod check;
+#[cfg(any(feature = "cli", feature = "mcp"))]
+mod child;
 mod classes;
 pub mod client;
 mod clock;
@@ -147,9 +150,16 @@ mod fuzz;
 pub mod guide;
 mod hex;
 pub mod hints;
-#[cfg(any(feature = "genai", feature = "openai", feature = "rcrt"))]
+#[cfg(any(
+    feature = "genai",
+    feature = "mcp",
+    feature = "openai",
+    feature = "rcrt"
+))]
 mod http;
 pub mod machine;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod model;
 mod request;
 pub mod runtime;

@@ -4,6 +4,8 @@
 #[cfg(feature = "agents")]
 use crate::agent;
 use crate::error::{ErrorClass, ErrorNode, Retry, Verdict};
+#[cfg(feature = "mcp")]
+use crate::mcp;
 use crate::session_log::SessionError;
 use crate::tool::ToolError;
 #[cfg(feature = "workflows")]
@@ -141,6 +143,8 @@ const KNOWN: &[Class] = &[
         })
     },
     |error| class(error, |e: &source::SourceError| (e.retry(), e.code())),
+    #[cfg(feature = "mcp")]
+    |error| class(error, |e: &mcp::McpError| (e.retry(), e.code())),
     #[cfg(feature = "nats")]
     |error| class(error, |e: &source::NatsError| (e.retry(), "nats")),
     #[cfg(feature = "rcrt")]

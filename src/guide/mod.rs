@@ -55,6 +55,7 @@ pub mod cookbook {
         handoffs = "cookbook/handoffs" needs "full";
         json_definitions = "cookbook/json-definitions" needs "full";
         limits_and_retries = "cookbook/limits-and-retries" needs "full";
+        mcp = "cookbook/mcp" needs "full";
         metrics = "cookbook/metrics" needs "full";
         models = "cookbook/models" needs "agents";
         nats = "cookbook/nats" needs "full";

@@ -2,13 +2,14 @@
 
 /// Schema names of requests, answers, dead letters and sessions, without their versions. Models cannot write them, and a run cannot
 /// change the schema of a breadcrumb to one of them.
-const SCHEMAS: [&str; 18] = [
+const SCHEMAS: [&str; 19] = [
     "agent.request",
     "chat.session",
     "chat.turn",
     "executor.failed",
     "human.request",
     "human.response",
+    "mcp.tool",
     "session.entry",
     "session.log",
     "tool.catalog",

@@ -158,6 +158,20 @@ impl Services {
         Ok(self)
     }
 
+    /// Adds the tools of a connected MCP server, under the names `<server>.<tool>`.
+    ///
+    /// The connection ends when `tools`, this registry and all users of the tools are dropped.
+    ///
+    /// # Errors
+    /// The errors of [`tool`](Self::tool).
+    #[cfg(feature = "mcp")]
+    #[track_caller]
+    pub fn mcp(mut self, tools: &crate::mcp::McpTools) -> Result<Self, ToolError> {
+        let entries = self.entries_mut();
+        entries.tools = tools.add_to(std::mem::take(&mut entries.tools))?;
+        Ok(self)
+    }
+
     /// Replaces all tools that definitions can name, including the tools that were added before.
     ///
     /// Use it to share one [`ToolRegistry`] with other callers, so that the limits on concurrent

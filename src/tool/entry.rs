@@ -227,7 +227,7 @@ impl fmt::Debug for Entry {
     }
 }
 
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let allowed =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
     (1..=64).contains(&name.len()) && name.chars().all(allowed)

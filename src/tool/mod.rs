@@ -112,11 +112,17 @@ pub use spec::ToolSpec;
 pub use typed::{tool_fn, tool_fn_blocking};
 
 pub(crate) use approval::{NeededApproval, People, ROLE};
+#[cfg(all(test, feature = "mcp"))]
+pub(crate) use entry::is_name;
+#[cfg(feature = "mcp")]
+pub(crate) use outcome::Refusal;
 #[cfg(feature = "agents")]
 pub(crate) use outcome::{unknown as unknown_outcome, withheld};
 #[cfg(feature = "workflows")]
 pub(crate) use renamed::Renaming;
 pub(crate) use schema::Checker;
+#[cfg(feature = "mcp")]
+pub(crate) use settings::with_settings;
 pub(crate) use wire::named_request;
 #[cfg(feature = "agents")]
 pub(crate) use wire::{answer_of, answered_request, request};

@@ -89,13 +89,13 @@ fn of_deferral(deferral: Deferral) -> ToolOutcome {
 
 /// Reason why this crate, and not the tool, refuses a tool call or its output.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     code: Cow<'static, str>,
     message: String,
 }
 
 impl Refusal {
-    pub(super) fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
             code: code.into(),
             message: message.into(),

@@ -82,8 +82,20 @@ impl ToolRegistry {
     /// # Ok::<(), ToolError>(())
     /// ```
     #[track_caller]
-    pub fn with(mut self, tool: impl Tool + 'static) -> Result<Self, ToolError> {
-        let entry = Entry::new(Arc::new(tool), Location::caller())?;
+    pub fn with(self, tool: impl Tool + 'static) -> Result<Self, ToolError> {
+        self.with_at(Arc::new(tool), Location::caller())
+    }
+
+    /// Adds a tool to the registry, with the source location of its registration.
+    ///
+    /// # Errors
+    /// See [`with`](Self::with).
+    pub(crate) fn with_at(
+        mut self,
+        tool: Arc<dyn Tool>,
+        location: &'static Location<'static>,
+    ) -> Result<Self, ToolError> {
+        let entry = Entry::new(tool, location)?;
         let name = entry.tool.name().to_owned();
         if let Some(first) = self.entries.get(&name) {
             return Err(ToolError::Duplicate {

@@ -288,4 +288,4 @@ macro_rules! with_settings {
     };
 }
 
-pub(super) use with_settings;
+pub(crate) use with_settings;

@@ -12,7 +12,12 @@
 )]
 
 mod agent;
-#[cfg(any(feature = "cli", feature = "genai", feature = "openai"))]
+#[cfg(any(
+    feature = "cli",
+    feature = "genai",
+    feature = "mcp",
+    feature = "openai"
+))]
 #[path = "../support/child.rs"]
 #[allow(dead_code, reason = "each test binary uses a different part")]
 mod child;
@@ -21,13 +26,16 @@ mod child;
 mod cli;
 #[cfg(feature = "genai")]
 mod genai;
+// These tests inspect processes in /proc.
+#[cfg(all(feature = "mcp", target_os = "linux"))]
+mod mcp;
 #[cfg(any(feature = "genai", feature = "openai"))]
 mod media;
 #[cfg(feature = "openai")]
 mod openai;
 mod security;
 #[allow(dead_code, reason = "each provider uses a different part")]
-#[cfg(any(feature = "genai", feature = "openai"))]
+#[cfg(any(feature = "genai", feature = "mcp", feature = "openai"))]
 mod server;
 #[cfg(all(feature = "cli", feature = "openai", target_os = "linux"))]
 mod setups;

@@ -12,6 +12,7 @@ use std::{fs, io, path::Path};
 const LAYERS: &[(&str, &[&str])] = &[
     ("backoff", &["clock", "error"]),
     ("bugs", &[]),
+    ("child", &["error"]),
     ("clock", &["backoff", "error"]),
     ("error", &["backoff", "clock", "scrub"]),
     ("fuzz", &["error"]),
@@ -45,6 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "error",
             "executor",
             "hints",
+            "mcp",
             "model",
             "runtime",
             "session_log",
@@ -95,11 +97,21 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "agent",
         &[
-            "backoff", "bugs", "clock", "error", "executor", "hex", "hints", "http", "machine",
-            "model", "request", "scrub", "secret", "source", "store", "tool",
+            "backoff", "bugs", "child", "clock", "error", "executor", "hex", "hints", "http",
+            "machine", "model", "request", "scrub", "secret", "source", "store", "tool",
         ],
     ),
-    ("services", &["agent", "error", "model", "store", "tool"]),
+    (
+        "mcp",
+        &[
+            "backoff", "child", "clock", "error", "hex", "http", "model", "scrub", "secret",
+            "store", "tool",
+        ],
+    ),
+    (
+        "services",
+        &["agent", "error", "mcp", "model", "store", "tool"],
+    ),
     (
         "workflow",
         &[
@@ -338,10 +350,13 @@ fn only_drivers_and_backends_spawn() -> io::Result<()> {
         "JoinSet",
     ];
     let found = mentions_in(&sources()?, &words, |top| {
-        !matches!(top, "client" | "runtime" | "source" | "store" | "workload")
+        !matches!(
+            top,
+            "client" | "mcp" | "runtime" | "source" | "store" | "workload"
+        )
     });
     report(
-        "only client, runtime, workload and the backends of store and source spawn",
+        "only client, mcp, runtime, workload and the backends of store and source spawn",
         &found,
     );
     Ok(())

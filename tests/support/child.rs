@@ -13,6 +13,12 @@ pub(crate) fn run_alone(test: &str) -> Command {
     command
 }
 
+/// Returns `true` if a process exists and has not ended. Only on Linux.
+pub(crate) fn is_alive(pid: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    status.is_ok_and(|status| !status.contains(") Z "))
+}
+
 /// Returns a test's name in the test harness: its path without the crate name.
 pub(crate) fn within_crate(test: &str) -> &str {
     test.split_once("::").unwrap().1

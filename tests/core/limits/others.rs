@@ -26,6 +26,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
             "src/hints/template/admission.rs MAX_BACKSLASHES",
             "src/hints/template/admission.rs MAX_BLOCKS",
             "src/hints/template/admission.rs MAX_PARENTHESES",
+            "src/mcp/listed.rs MAX_SCHEMA_DEPTH",
             "src/request/human.rs MAX_CHANGED_DEPTH",
             "src/tool/schema/admission.rs MAX_LEVELS",
             "src/tool/schema/work.rs MAX_LEVELS",
@@ -37,6 +38,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
         "the length of one name, ID or path",
         &[
             "src/agent/providers/cli/wire.rs MAX_NAME_BYTES",
+            "src/mcp/server.rs MAX_NAME_LENGTH",
             "src/agent/providers/completions/names.rs MAX_BYTES",
             "src/agent/requests.rs MAX_ID_BYTES",
             "src/client/session/mod.rs MAX_ID_BYTES",

@@ -2,8 +2,8 @@
 //! connections make progress only while they are polled.
 
 use super::refusal::MAX_CALLS;
-use super::secrets::Token;
 use super::service::{ReceivedCall, Service};
+use super::token::Token;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};

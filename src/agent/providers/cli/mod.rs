@@ -3,10 +3,9 @@ mod error;
 mod program;
 mod program_run;
 mod refusal;
-mod secrets;
 mod service;
 mod session;
-mod stderr;
+mod token;
 mod wire;
 
 pub use error::{CliError, RawOutput};
@@ -100,8 +99,9 @@ use std::time::Duration;
 /// | failure to start | [`CliError::Start`], from [`start`](Provider::start); permanent if the program is missing or not executable |
 ///
 /// [`ProviderSession::cancel`] answers the program's open calls with the code `cancelled`, waits for the [grace period](Self::grace), and
-/// kills the program. Dropping a session kills the program immediately. The program receives no earlier signal, and its own
-/// child processes are not killed. A call may be lost if the program exits without waiting for the response.
+/// kills the program. Dropping a session kills the program immediately. The program receives no earlier signal. It is the leader of a
+/// process group, and when it has ended in any way, all other processes of the group are killed. A call may be lost if the program exits
+/// without waiting for the response.
 ///
 /// A run that waits for a person or another agent cancels its program, and starts it again when no answer is pending. So a
 /// program that receives `cancelled` should exit. A resumed program should send its calls again with the same IDs, by which the run

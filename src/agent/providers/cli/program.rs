@@ -1,8 +1,8 @@
 //! An agent's program as a child process: its start, input, output and end.
 
-use super::secrets::{Secrets, Token};
-use super::stderr::Stderr;
+use super::token::Token;
 use super::{CliError, RawOutput, Settings};
+use crate::child::{INHERITED, ProcessGroup, Secrets, Stderr};
 use crate::machine::RunId;
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -17,15 +17,13 @@ use tokio::{select, time};
 /// open.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The environment variables that an agent's program inherits from this process.
-const INHERITED: [&str; 3] = ["PATH", "HOME", "LANG"];
-
-/// The running program of an agent. Dropping this kills the program.
+/// The running program of an agent. Dropping this kills the process group of the program.
 pub(super) struct Program {
     child: Child,
+    _group: ProcessGroup,
     pipes: Pipes,
     max_output_bytes: usize,
-    secrets: Arc<Secrets>,
+    stderr: Stderr,
 }
 
 struct Pipes {
@@ -41,12 +39,11 @@ impl Program {
         url: &str,
         token: &Token,
     ) -> Result<Self, CliError> {
-        let mut child = command(settings, run, url, token)
-            .spawn()
-            .map_err(|source| CliError::Start {
-                program: settings.program.to_string_lossy().into_owned(),
-                source,
-            })?;
+        let started = ProcessGroup::start(&mut command(settings, run, url, token));
+        let (mut child, group) = started.map_err(|source| CliError::Start {
+            program: settings.program.to_string_lossy().into_owned(),
+            source,
+        })?;
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
@@ -58,15 +55,20 @@ impl Program {
             .env
             .iter()
             .map(|(_, value)| value.to_string_lossy());
+        let secrets = Secrets::new(env_values.chain([token.reveal().into()]));
         Ok(Self {
             child,
+            _group: group,
             pipes: Pipes {
                 stdin,
                 stdout,
                 stderr,
             },
             max_output_bytes: settings.max_output_bytes,
-            secrets: Arc::new(Secrets::new(env_values.chain([token.reveal().into()]))),
+            stderr: Stderr::new(
+                settings.program.to_string_lossy().into_owned(),
+                Arc::new(secrets),
+            ),
         })
     }
 
@@ -77,12 +79,11 @@ impl Program {
         task: Vec<u8>,
         stop: oneshot::Receiver<()>,
     ) -> Result<String, CliError> {
-        let mut stderr = Stderr::new(self.secrets);
         let talk = exchange(
             &mut self.child,
             self.pipes,
             &task,
-            &mut stderr,
+            &mut self.stderr,
             self.max_output_bytes,
         );
         let ended = select! {
@@ -98,7 +99,7 @@ impl Program {
             }
         };
         if !status.success() {
-            let last_words = stderr.last_words();
+            let last_words = self.stderr.last_words();
             return Err(CliError::Ended { status, last_words });
         }
         text(output)
@@ -120,8 +121,7 @@ fn command(settings: &Settings, run: &RunId, url: &str, token: &Token) -> Comman
         .env("UX_RUN", run.as_str())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
+        .stderr(Stdio::piped());
     if let Some(folder) = &settings.current_dir {
         command.current_dir(folder);
     }

@@ -2,8 +2,8 @@
 
 use super::callbacks::Callbacks;
 use super::program::Program;
-use super::secrets::Token;
 use super::service::ReceivedCall;
+use super::token::Token;
 use super::wire;
 use super::{CliError, Settings};
 use crate::agent::ProviderTask;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::{select, time};
 
-/// One start of an agent's program, with the HTTP server for its tool calls. Dropping this kills the program and closes the port.
+/// One start of an agent's program, with the HTTP server for its tool calls. Dropping this kills the process group of the program, and closes the port.
 pub(super) struct ProgramRun {
     callbacks: Callbacks,
     answer: BoxFuture<'static, Result<String, CliError>>,

@@ -1,7 +1,7 @@
 //! HTTP service for the tool calls of an agent's program: authenticates, reads and answers one request of each connection.
 
 use super::refusal::{MAX_CALLS, READ_TIMEOUT, Refusal, response};
-use super::secrets::Token;
+use super::token::Token;
 use super::wire;
 use crate::error::Chain;
 use crate::machine::{Answer, MachineCall};

@@ -1,4 +1,4 @@
-//! Reader of an agent program's standard error, which is logged line by line. The last line is retained for an error.
+//! Reader of a child process's standard error, which is logged line by line. The last line is retained for an error.
 
 use super::secrets::Secrets;
 use crate::error::excerpt;
@@ -7,17 +7,19 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tracing::debug;
 
-/// Maximum size in bytes of each logged line from the standard error of an agent's external program.
+/// Maximum size in bytes of each logged line from the standard error of a child process.
 const LINE_BYTES: usize = 1 << 10;
 
-/// Maximum number of bytes that are logged from the standard error of an agent's external program. Later output is read and
-/// discarded, so that the program does not block.
+/// Maximum number of bytes that are logged from the standard error of a child process. Later output is read and
+/// discarded, so that the process does not block.
 const LOGGED_BYTES: usize = 64 << 10;
 
-/// Maximum size in bytes of the standard error line that the error of a failed program quotes. It is the last line.
+/// Maximum size in bytes of the standard error line that the error of a failed agent program quotes. It is the last line.
 const LAST_LINE_BYTES: usize = 256;
 
-pub(super) struct Stderr {
+pub(crate) struct Stderr {
+    /// The name of the program, for the log.
+    program: String,
     secrets: Arc<Secrets>,
     /// The unfinished line of standard error: its end is not read yet.
     line: Vec<u8>,
@@ -26,8 +28,9 @@ pub(super) struct Stderr {
 }
 
 impl Stderr {
-    pub(super) fn new(secrets: Arc<Secrets>) -> Self {
+    pub(crate) fn new(program: String, secrets: Arc<Secrets>) -> Self {
         Self {
+            program,
             secrets,
             line: Vec::new(),
             last_words: String::new(),
@@ -35,16 +38,17 @@ impl Stderr {
         }
     }
 
-    /// Reads the pipe of the program's standard error to its end. A read error counts as the end.
-    pub(super) async fn follow(&mut self, mut pipe: impl AsyncRead + Unpin) {
+    /// Reads the pipe of the process's standard error to its end. A read error counts as the end.
+    pub(crate) async fn follow(&mut self, mut pipe: impl AsyncRead + Unpin) {
         let mut chunk = vec![0; 8 << 10];
         while let Ok(size @ 1..) = pipe.read(&mut chunk).await {
             self.read(chunk.get(..size).unwrap_or_default());
         }
     }
 
-    /// Returns the last non-blank line that the agent's external program wrote to standard error.
-    pub(super) fn last_words(mut self) -> String {
+    /// Returns the last non-blank line that the child process wrote to standard error.
+    #[cfg(any(feature = "cli", test))]
+    pub(crate) fn last_words(mut self) -> String {
         self.end_line();
         self.last_words
     }
@@ -70,7 +74,11 @@ impl Stderr {
         }
         if self.logged < LOGGED_BYTES {
             self.logged += text.len();
-            debug!(line = &*text, "an agent's program wrote to standard error");
+            debug!(
+                program = self.program,
+                line = &*text,
+                "a child process wrote to standard error"
+            );
         }
         self.last_words = excerpt(&text, LAST_LINE_BYTES).into_owned();
     }
@@ -84,7 +92,7 @@ mod tests {
 
     fn stderr() -> Stderr {
         let secrets = Secrets::new([SECRET.into()]);
-        Stderr::new(Arc::new(secrets))
+        Stderr::new("test".to_owned(), Arc::new(secrets))
     }
 
     #[test]

@@ -1,48 +1,18 @@
-//! Values that must not be printed: the token of a session with an agent's program, and the environment variables that are set for the
-//! program.
+//! Strings that must not appear in the output of a child process that is logged.
 
-use crate::hex::hex;
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::ops::Range;
-use uuid::Uuid;
 
-/// The token with which an agent's program authenticates to the HTTP server for its tool calls. The type has no `Debug`, so that no type
-/// that contains the token can print it.
-#[derive(Clone)]
-pub(super) struct Token(String);
-
-impl Token {
-    /// Creates a token with 244 random bits from the operating system, as 64 hexadecimal digits.
-    pub(super) fn new() -> Self {
-        let mut hash = Sha256::new();
-        hash.update(Uuid::new_v4());
-        hash.update(Uuid::new_v4());
-        Self(hex(&hash.finalize()))
-    }
-
-    pub(super) fn reveal(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns `true` if `bytes` is the token of the agent's program. The comparison takes constant time.
-    pub(super) fn matches(&self, bytes: &[u8]) -> bool {
-        let own = self.0.as_bytes();
-        let differences = own.iter().zip(bytes).fold(0, |sum, (a, b)| sum | (a ^ b));
-        own.len() == bytes.len() && std::hint::black_box(differences) == 0
-    }
-}
-
-/// The text that replaces a secret in the output of an agent's program.
+/// The text that replaces a secret in the output of a child process.
 const REPLACEMENT: &str = "[secret]";
 
-/// Strings that are replaced by `[secret]` in everything that the agent's program prints.
-pub(super) struct Secrets(Vec<String>);
+/// Strings that are replaced by `[secret]` in everything that a child process prints.
+pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
     /// Creates the list of secrets from `values`, without blank values. Short values count too, because each can be a password. Values of
     /// several lines are stored line by line, because output is checked line by line.
-    pub(super) fn new<'a>(values: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
+    pub(crate) fn new<'a>(values: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
         let mut secrets = Vec::new();
         for value in values {
             let lines = value.lines().map(str::trim);
@@ -53,9 +23,9 @@ impl Secrets {
         Self(secrets)
     }
 
-    /// Returns text that an agent's program printed, with each secret replaced by `[secret]`. All secrets are searched in the
+    /// Returns text that a child process printed, with each secret replaced by `[secret]`. All secrets are searched in the
     /// original text, because a short secret could otherwise match in the replacement of another.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub(crate) fn redact(&self, text: &str) -> String {
         let mut ranges = self.secret_ranges(text);
         ranges.sort_unstable_by_key(|range| range.start);
         let (mut redacted, mut end) = (String::new(), 0);
@@ -70,7 +40,7 @@ impl Secrets {
         redacted
     }
 
-    /// Returns the byte ranges of all secrets in text that an agent's program printed. The ranges can overlap.
+    /// Returns the byte ranges of all secrets in text that a child process printed. The ranges can overlap.
     fn secret_ranges(&self, text: &str) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();
         for secret in &self.0 {
@@ -86,7 +56,7 @@ impl Secrets {
     }
 
     /// Returns the length of the longest secret in bytes.
-    pub(super) fn longest(&self) -> usize {
+    pub(crate) fn longest(&self) -> usize {
         self.0.iter().map(String::len).max().unwrap_or(0)
     }
 }
@@ -94,19 +64,6 @@ impl Secrets {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_token_is_long_new_and_equal_only_to_itself() {
-        let (one, other) = (Token::new(), Token::new());
-        let text = one.reveal().as_bytes();
-
-        assert_eq!(text.len(), 64);
-        assert!(one.matches(text));
-        assert!(!one.matches(other.reveal().as_bytes()));
-        assert!(!one.matches(&text[..63]));
-        assert!(!one.matches(&[text, b"0"].concat()));
-        assert!(!one.matches(b""));
-    }
 
     #[test]
     fn every_secret_is_removed_however_short_it_is() {
