@@ -49,7 +49,7 @@ RUSTC := $(if $(ALSO_LINT),RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/clippy-rust
 RUSTDOC := $(if $(ALSO_LINT),$(RUSTC) RUSTDOC=$(CURDIR)/scripts/rustdoc-twice)
 
 # Features with their own code. `make features-all` checks each.
-FEATURES := agents cli conformance embed-local genai mcp metrics mock nats openai postgres rcrt schema sqlite templates testing uuid validate workflows workloads yaml
+FEATURES := agents cli conformance embed-local genai mcp mcp-server metrics mock nats openai postgres rcrt schema sqlite templates testing uuid validate workflows workloads yaml
 
 ci:
 	@scripts/ci --locked
@@ -89,7 +89,7 @@ lint:
 features:
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features
 	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features agents,cli,conformance,embed-local,sqlite,templates
-	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features workflows,genai,mcp,metrics,mock,nats,openai,postgres,rcrt,testing,uuid,validate
+	$(RUSTC) cargo check $(CARGO_FLAGS) --lib --no-default-features --features workflows,genai,mcp-server,metrics,mock,nats,openai,postgres,rcrt,testing,uuid,validate
 
 features-all:
 	@for flags in "" $(FEATURES:%=--features=%) --all-features; do \

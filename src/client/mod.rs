@@ -161,6 +161,12 @@ impl Client {
         Self::on(Arc::new(store.clone()), Box::new(source))
     }
 
+    /// Returns the store of the client.
+    #[cfg(feature = "mcp-server")]
+    pub(crate) fn store(&self) -> &dyn BreadcrumbStore {
+        &*self.store
+    }
+
     fn on(store: Arc<dyn BreadcrumbStore>, source: Box<dyn EventSource>) -> Self {
         let hub = Arc::new(Hub::new(source));
         Self { store, hub }

@@ -29,6 +29,8 @@ mod listed;
 mod records;
 mod result;
 mod server;
+#[cfg(feature = "mcp-server")]
+mod service;
 mod settings;
 mod stdio;
 mod tool;
@@ -37,8 +39,13 @@ mod transport;
 pub use error::McpError;
 pub use records::{McpChange, McpChanges};
 pub use server::McpServer;
+#[cfg(feature = "mcp-server")]
+pub use service::{McpOperation, McpService};
 pub use settings::{HttpEndpoint, StdioCommand};
 pub use tool::McpTool;
+
+/// Field of the metadata of a call with the idempotency key: calls of the same operation with the same key have the same run.
+const IDEMPOTENCY_KEY: &str = "universal-executor/idempotency-key";
 
 use self::link::Link;
 use crate::tool::{Tool, ToolError, ToolRegistry};

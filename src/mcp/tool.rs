@@ -1,5 +1,6 @@
 //! A tool of an MCP server, and its calls.
 
+use super::IDEMPOTENCY_KEY;
 use super::admission::Admission;
 use super::link::Link;
 use super::records::Accepted;
@@ -9,7 +10,9 @@ use crate::error::{BoxError, Chain, retry_after};
 use crate::scrub::without_credentials;
 use crate::tool::{Refusal, RetrySafety, Tool, ToolContext, ToolSettings, with_settings};
 use async_trait::async_trait;
-use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, ServerResult};
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientRequest, RequestMetaObject, ServerResult,
+};
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, RoleClient, ServiceError};
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -148,7 +151,11 @@ impl Tool for McpTool {
                 return Err(Refusal::new("invalid_input", message).into());
             }
         };
-        let params = CallToolRequestParams::new(self.server_name.clone()).with_arguments(arguments);
+        let mut params =
+            CallToolRequestParams::new(self.server_name.clone()).with_arguments(arguments);
+        let mut meta = RequestMetaObject::default();
+        meta.insert(IDEMPOTENCY_KEY.to_owned(), context.idempotency_key().into());
+        params.meta = Some(meta);
         let end = later(Instant::now(), self.settings.timeout / 2);
         let sends = match self.settings.retry {
             RetrySafety::Idempotent => Self::SENDS,

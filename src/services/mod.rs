@@ -15,7 +15,8 @@ pub use not_registered::NotRegistered;
 #[cfg(feature = "workflows")]
 use crate::agent::guardrail::Guardrail;
 use crate::agent::{ApiProvider, ChatModel, Provider};
-use crate::tool::{Tool, ToolError, ToolRegistry};
+use crate::store::BreadcrumbStore;
+use crate::tool::{Tool, ToolDispatcher, ToolError, ToolRegistry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -170,6 +171,31 @@ impl Services {
         let entries = self.entries_mut();
         entries.tools = tools.add_to(std::mem::take(&mut entries.tools))?;
         Ok(self)
+    }
+
+    /// Creates an executor that serves all registered tools, for requests in breadcrumbs and for MCP clients. `id` is its executor ID.
+    ///
+    /// # Errors
+    /// The errors of [`ToolDispatcher::new`].
+    ///
+    /// # Examples
+    /// ```
+    /// use universal_executor::{MemoryStore, Services, UniversalExecutor};
+    ///
+    /// let tools = Services::new().dispatcher("tools", &MemoryStore::default())?;
+    /// assert_eq!(tools.id(), "tools");
+    /// # Ok::<(), universal_executor::tool::ToolError>(())
+    /// ```
+    pub fn dispatcher<B>(
+        &self,
+        id: impl Into<String>,
+        store: &B,
+    ) -> Result<ToolDispatcher, ToolError>
+    where
+        B: BreadcrumbStore + Clone,
+    {
+        let tools = self.entries.tools.clone();
+        ToolDispatcher::new(id, tools, Arc::new(store.clone()))
     }
 
     /// Replaces all tools that definitions can name, including the tools that were added before.

@@ -104,8 +104,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "mcp",
         &[
-            "backoff", "child", "clock", "error", "hex", "http", "model", "scrub", "secret",
-            "store", "tool",
+            "backoff", "child", "client", "clock", "error", "hex", "http", "model", "scrub",
+            "secret", "executor", "store", "tool",
         ],
     ),
     (

@@ -169,6 +169,12 @@ pub struct QuestionView {
 }
 
 impl QuestionView {
+    /// Returns the run that asks the question.
+    #[cfg(feature = "mcp-server")]
+    pub(crate) fn run(&self) -> &RunRef {
+        &self.run
+    }
+
     /// Returns `true` if the person `person` may answer the question.
     ///
     /// The check covers [`allowed`](Self::allowed) and [`also_allowed`](Self::also_allowed), but

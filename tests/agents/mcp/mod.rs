@@ -6,6 +6,8 @@ mod hostile;
 mod http;
 mod lost;
 pub(crate) mod program;
+#[cfg(feature = "mcp-server")]
+mod service;
 
 use crate::child::within_crate;
 use serde_json::{Value, json};
