@@ -111,6 +111,7 @@
 //! | `openai` | `agent::OpenAiCompatible` and `agent::OpenAiEmbedder`: endpoints with the OpenAI chat completions API |
 //! | `genai` | `agent::GenaiModel`: Anthropic, Gemini, Ollama and other providers through the crate `genai` |
 //! | `mcp` | `mcp`: tools of MCP (Model Context Protocol) servers |
+//! | `mcp-server` | `mcp::McpService`: a server that lets MCP clients call tools, agents and workflows; includes `mcp` |
 //! | `cli` | `agent::CliProvider`: external programs as agents; the programs call tools over HTTP on loopback |
 //! | `embed-local` | `store::embedding::LocalEmbedder`: embeddings for vector search without a network (Model2Vec) |
 //! | `templates` | Handlebars templates in [`hints`] |

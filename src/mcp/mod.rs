@@ -1,4 +1,5 @@
-//! Tools of MCP (Model Context Protocol) servers, for agents and workflows (feature `mcp`).
+//! Tools of MCP (Model Context Protocol) servers for agents and workflows (feature `mcp`), and a server for the tools, agents and workflows
+//! of a service (feature `mcp-server`).
 //!
 //! Connect to a server with [`McpServer`], and register its tools with [`Services::mcp`](crate::Services::mcp). Agents then name
 //! them like other tools, as `<server>.<tool>`. The protocol versions 2024-11-05 to 2026-07-28 are supported, over standard input and
@@ -19,6 +20,7 @@
 //! | register its tools | [`McpTools`], [`Services::mcp`](crate::Services::mcp) |
 //! | make the settings of a tool stricter | [`McpTool`] |
 //! | let a person accept a changed tool | [`McpChanges`] |
+//! | let MCP clients call tools, agents and workflows | `McpService` (feature `mcp-server`) |
 
 mod admission;
 mod error;

@@ -39,6 +39,7 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
         &[
             "src/agent/providers/cli/wire.rs MAX_NAME_BYTES",
             "src/mcp/server.rs MAX_NAME_LENGTH",
+            "src/mcp/service/call.rs MAX_KEY_BYTES",
             "src/agent/providers/completions/names.rs MAX_BYTES",
             "src/agent/requests.rs MAX_ID_BYTES",
             "src/client/session/mod.rs MAX_ID_BYTES",
