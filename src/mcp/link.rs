@@ -142,7 +142,7 @@ impl Link {
         Ok(digests.admit(tool, shown))
     }
 
-    /// Waits for a connection to the server, for at most `limit`. Returns it with its number.
+    /// Waits for a connection to the server that no call found lost, for at most `limit`. Returns it with its number.
     ///
     /// # Errors
     /// The reason why there is no connection.
@@ -152,6 +152,10 @@ impl Link {
         let open = async {
             loop {
                 match &*connection.borrow_and_update() {
+                    // The background task may not have noticed yet that a call lost this connection.
+                    Connection::Open(number, _) if self.shared.is_lost(*number) => {
+                        reason = "a call could not be sent".into();
+                    }
                     Connection::Open(number, peer) => return Some((*number, peer.clone())),
                     Connection::Lost(why) => reason = Arc::clone(why),
                 }
@@ -218,7 +222,7 @@ impl Shared {
             select! {
                 _ = &mut closed => return "the server closed the connection".into(),
                 () = self.lost_changed.notified() => {
-                    if self.lost.load(Ordering::Relaxed) >= number {
+                    if self.is_lost(number) {
                         return "a call could not be sent".into();
                     }
                 }
@@ -389,6 +393,11 @@ impl Shared {
             );
         }
         names
+    }
+
+    /// Returns `true` if a call found the connection with this number lost.
+    fn is_lost(&self, number: u64) -> bool {
+        self.lost.load(Ordering::Relaxed) >= number
     }
 
     fn digests(&self) -> MutexGuard<'_, Digests> {

@@ -63,6 +63,19 @@ async fn a_killed_server_is_started_again_for_the_next_call() {
 }
 
 #[tokio::test]
+async fn an_idempotent_tool_works_right_after_its_server_was_killed() {
+    let world = World::of(playing(&json!({"tools": [tool("pid"), read_only("echo")]}))).await;
+
+    for _ in 0..3 {
+        let pid = world.call("desk.pid", json!({})).await.unwrap();
+        kill(&pid);
+
+        // The connection still seems open, so the call is sent on it and then on a new one.
+        assert_eq!(world.call("desk.echo", json!({})).await, Ok(json!("{}")));
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_come_back_is_not_called() {
     // The program starts only if this file exists.
     let file = Marker::new("exists");
