@@ -4,7 +4,7 @@ use super::settings::TokenSource;
 use crate::error::BoxError;
 use futures::stream::BoxStream;
 use reqwest::header::{HeaderName, HeaderValue};
-use rmcp::model::ClientJsonRpcMessage;
+use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
     StreamableHttpResponseLimits,
@@ -51,6 +51,39 @@ fn failed(error: &BoxError) -> Failure {
     )))
 }
 
+/// Returns the response to the request with this ID.
+///
+/// # Errors
+/// If the response is an error of another ID or without one, which the protocol library would not match with the request. Servers send
+/// such errors if they do not know the session, for example after a restart.
+fn checked(
+    response: StreamableHttpPostResponse,
+    request: Option<String>,
+) -> Result<StreamableHttpPostResponse, Failure> {
+    let (StreamableHttpPostResponse::Json(JsonRpcMessage::Error(answer), _), Some(request)) =
+        (&response, request)
+    else {
+        return Ok(response);
+    };
+    match &answer.id {
+        Some(id) if id.to_string() == request => Ok(response),
+        Some(_) | None => {
+            let message = answer.error.message.clone();
+            Err(StreamableHttpError::UnexpectedServerResponse(message))
+        }
+    }
+}
+
+/// Returns `true` if the server did not process a request that failed with this error.
+pub(super) fn is_unprocessed(error: &(dyn std::error::Error + 'static)) -> bool {
+    match error.downcast_ref::<Failure>() {
+        Some(StreamableHttpError::SessionExpired) => true,
+        Some(StreamableHttpError::Client(error)) => error.is_connect(),
+        Some(_) => false,
+        None => error.source().is_some_and(is_unprocessed),
+    }
+}
+
 impl StreamableHttpClient for TokenClient {
     type Error = HttpError;
 
@@ -62,10 +95,8 @@ impl StreamableHttpClient for TokenClient {
         _: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Failure> {
-        let token = self.current().await?;
-        let client = &self.client;
-        client
-            .post_message(uri, message, session, token, headers)
+        let limits = StreamableHttpResponseLimits::default();
+        self.post_message_with_response_limits(uri, message, session, None, headers, limits)
             .await
     }
 
@@ -79,9 +110,15 @@ impl StreamableHttpClient for TokenClient {
         limits: StreamableHttpResponseLimits,
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let token = self.current().await?;
-        self.client
+        let id = match &message {
+            JsonRpcMessage::Request(request) => Some(request.id.to_string()),
+            _ => None,
+        };
+        let response = self
+            .client
             .post_message_with_response_limits(uri, message, session, token, headers, limits)
-            .await
+            .await?;
+        checked(response, id)
     }
 
     async fn delete_session(

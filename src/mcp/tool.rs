@@ -2,6 +2,7 @@
 
 use super::IDEMPOTENCY_KEY;
 use super::admission::Admission;
+use super::http::is_unprocessed;
 use super::link::Link;
 use super::records::Accepted;
 use super::result;
@@ -38,7 +39,8 @@ use tokio::time::Instant;
 /// | `unsupported` | the server asked for input during the call, or answered with a task |
 ///
 /// A call waits for a lost connection for up to half of its timeout. If there is none, the error is `rate_limited`, because the tool
-/// did nothing. A call of an idempotent tool that loses the connection is sent a second time.
+/// did nothing. A call is sent a second time if the server did not process it, for example in a session that has expired. A call of an
+/// idempotent tool is also sent a second time if it loses the connection.
 pub struct McpTool {
     link: Arc<Link>,
     /// The name of the tool on the server.
@@ -54,7 +56,7 @@ pub struct McpTool {
 with_settings!(McpTool);
 
 impl McpTool {
-    /// Number of times that a call of an idempotent tool is sent if the connection is lost.
+    /// Maximum number of times that a call is sent.
     const SENDS: u32 = 2;
 
     pub(super) fn new(
@@ -115,8 +117,15 @@ impl McpTool {
         Err(Refusal::new(code, message).into())
     }
 
-    /// Returns the error of a call for which there was no connection. The server did nothing.
-    fn unreachable(&self, reason: &str) -> BoxError {
+    /// Returns the error of a call without an answer. `lost` is the reason why the connection was lost during the call, and `reason` the
+    /// reason why the server did not process the call.
+    fn no_answer(&self, lost: Option<String>, reason: &str) -> BoxError {
+        if let Some(lost) = lost {
+            let message = format!(
+                "the connection to the MCP server was lost during the call ({lost}); the tool may have done its work"
+            );
+            return Refusal::new("connection_lost", message).into();
+        }
         let server = &self.link.settings().name;
         let message =
             format!("MCP server {server:?} cannot be reached ({reason}); the tool was not called");
@@ -157,35 +166,35 @@ impl Tool for McpTool {
         meta.insert(IDEMPOTENCY_KEY.to_owned(), context.idempotency_key().into());
         params.meta = Some(meta);
         let end = later(Instant::now(), self.settings.timeout / 2);
-        let sends = match self.settings.retry {
-            RetrySafety::Idempotent => Self::SENDS,
-            RetrySafety::Once | RetrySafety::AtMostOnce => 1,
-        };
+        let mut lost = None;
         let mut reason = String::new();
-        for _ in 0..sends {
+        for _ in 0..Self::SENDS {
             let limit = end.saturating_duration_since(Instant::now());
-            let peer = self.link.peer(limit).await;
-            let (number, peer) = peer.map_err(|reason| self.unreachable(&reason))?;
+            let (number, peer) = match self.link.peer(limit).await {
+                Ok(connection) => connection,
+                Err(why) => return Err(self.no_answer(lost, &why)),
+            };
             // The list of tools may have changed with the connection.
             self.check().await?;
             match send(&self.link, &peer, params.clone(), &context).await {
-                Err(Failed::Lost(why)) => {
-                    self.link.lost(number);
-                    reason = why;
-                }
-                Err(Failed::Answered(error)) => return Err(error),
                 Ok(output) => return Ok(output),
+                Err(Failed::Answered(error)) => return Err(error),
+                Err(Failed::Unprocessed(why)) => reason = why,
+                Err(Failed::Lost(why)) => lost = Some(why),
+            }
+            self.link.lost(number);
+            if lost.is_some() && self.settings.retry != RetrySafety::Idempotent {
+                break;
             }
         }
-        let message = format!(
-            "the connection to the MCP server was lost during the call ({reason}); the tool may have done its work"
-        );
-        Err(Refusal::new("connection_lost", message).into())
+        Err(self.no_answer(lost, &reason))
     }
 }
 
 /// The failure of one request.
 enum Failed {
+    /// The server did not process the request, and the connection cannot be used any more.
+    Unprocessed(String),
     /// The connection was lost before the answer.
     Lost(String),
     /// The server, or the conversion of its answer, failed the call.
@@ -243,8 +252,14 @@ async fn write(report: Value, context: &ToolContext) {
 fn failed(error: ServiceError) -> Failed {
     let message = match error {
         ServiceError::TransportClosed => return Failed::Lost("the server closed it".to_owned()),
-        ServiceError::TransportSend(_) if !error.is_authorization_required() => {
-            return Failed::Lost(super::error::opaque(&error).to_string());
+        ServiceError::TransportSend(ref sent) if !error.is_authorization_required() => {
+            // Without the first level, which names Rust types.
+            let error: &(dyn std::error::Error + 'static) = sent.error.as_ref();
+            let reason = super::error::opaque(error).to_string();
+            return match is_unprocessed(error) {
+                true => Failed::Unprocessed(reason),
+                false => Failed::Lost(reason),
+            };
         }
         ServiceError::McpError(error) => {
             let text = without_credentials(&error.message);

@@ -66,6 +66,8 @@ fn http(
     let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
     config.max_json_response_size = MAX_MESSAGE_BYTES;
     config.max_sse_event_size = MAX_MESSAGE_BYTES;
+    // The server may have other tools in a new session, so the link connects again and compares them before the next call.
+    config.reinit_on_expired_session = false;
     let client = TokenClient::new(client, endpoint.token.clone());
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }

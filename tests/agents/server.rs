@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
 /// The server's reply to one request.
 #[derive(Clone, Debug)]
@@ -60,6 +61,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) line: String,
     /// All headers, with names in lower case.
     pub(crate) headers: Vec<(String, String)>,
+    /// The body, or `null` if it is empty.
     pub(crate) body: Value,
 }
 
@@ -73,6 +75,7 @@ impl ReceivedRequest {
 /// A server that answers all requests with one reply or with a function. It ends with the tokio runtime of its test.
 pub(crate) struct Server {
     port: u16,
+    task: JoinHandle<()>,
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
@@ -90,13 +93,24 @@ impl Server {
         let port = listener.local_addr().unwrap().port();
         let requests: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
         let recorded = Arc::clone(&requests);
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
                 let (answer, recorded) = (Arc::clone(&answer), Arc::clone(&recorded));
                 tokio::spawn(async move { serve(connection, &*answer, &recorded).await });
             }
         });
-        Self { port, requests }
+        Self {
+            port,
+            task,
+            requests,
+        }
+    }
+
+    /// Refuses further connections.
+    pub(crate) async fn stop(self) {
+        self.task.abort();
+        // The end of the task closes the listener.
+        assert!(self.task.await.is_err_and(|error| error.is_cancelled()));
     }
 
     pub(crate) fn base_url(&self) -> String {
@@ -174,6 +188,9 @@ pub(crate) async fn read(connection: &mut TcpStream) -> Option<ReceivedRequest> 
     Some(ReceivedRequest {
         line,
         headers,
-        body: serde_json::from_slice(&body).unwrap(),
+        body: match body.is_empty() {
+            true => Value::Null,
+            false => serde_json::from_slice(&body).unwrap(),
+        },
     })
 }
