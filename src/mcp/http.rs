@@ -3,6 +3,7 @@
 use super::settings::TokenSource;
 use crate::error::BoxError;
 use futures::stream::BoxStream;
+use reqwest::StatusCode;
 use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
@@ -74,6 +75,17 @@ fn checked(
     }
 }
 
+/// Returns `true` if the server does not know the stream that a request resumes, for example after a restart.
+fn is_unknown(error: &Failure) -> bool {
+    let StreamableHttpError::Client(error) = error else {
+        return false;
+    };
+    matches!(
+        error.status(),
+        Some(StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::NOT_FOUND)
+    )
+}
+
 /// Returns `true` if the server did not process a request that failed with this error.
 pub(super) fn is_unprocessed(error: &(dyn std::error::Error + 'static)) -> bool {
     match error.downcast_ref::<Failure>() {
@@ -142,9 +154,8 @@ impl StreamableHttpClient for TokenClient {
         _: Option<String>,
         headers: Headers,
     ) -> Result<Events, Failure> {
-        let token = self.current().await?;
-        self.client
-            .get_stream(uri, session, last_event_id, token, headers)
+        let limit = StreamableHttpResponseLimits::default().max_sse_event_size;
+        self.get_stream_with_max_sse_event_size(uri, session, last_event_id, None, headers, limit)
             .await
     }
 
@@ -158,8 +169,14 @@ impl StreamableHttpClient for TokenClient {
         limit: usize,
     ) -> Result<Events, Failure> {
         let token = self.current().await?;
+        let is_resumed = last_event_id.is_some();
         self.client
             .get_stream_with_max_sse_event_size(uri, session, last_event_id, token, headers, limit)
             .await
+            .map_err(|error| match is_resumed && is_unknown(&error) {
+                // The protocol library retries all other errors without end.
+                true => StreamableHttpError::ServerDoesNotSupportSse,
+                false => error,
+            })
     }
 }
