@@ -45,11 +45,14 @@ impl TokenClient {
     }
 }
 
+/// Error of a request that has no token, so it was not sent.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot get the token: {0}")]
+struct NoToken(String);
+
 fn failed(error: &BoxError) -> Failure {
     let text = super::error::opaque(error.as_ref()).to_string();
-    StreamableHttpError::Io(std::io::Error::other(format!(
-        "cannot get the token: {text}"
-    )))
+    StreamableHttpError::Io(std::io::Error::other(NoToken(text)))
 }
 
 /// Returns the response to the request with this ID.
@@ -91,6 +94,9 @@ pub(super) fn is_unprocessed(error: &(dyn std::error::Error + 'static)) -> bool 
     match error.downcast_ref::<Failure>() {
         Some(StreamableHttpError::SessionExpired) => true,
         Some(StreamableHttpError::Client(error)) => error.is_connect(),
+        Some(StreamableHttpError::Io(error)) => {
+            error.get_ref().is_some_and(|error| error.is::<NoToken>())
+        }
         Some(_) => false,
         None => error.source().is_some_and(is_unprocessed),
     }

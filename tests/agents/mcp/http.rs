@@ -4,7 +4,7 @@ use super::program::{Action, Program};
 use super::{World, read_only, tool};
 use crate::server::{ReceivedRequest, Reply, Server};
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use universal_executor::mcp::{HttpEndpoint, McpError, McpServer};
@@ -101,6 +101,31 @@ async fn a_refused_or_failing_token_is_an_error_without_the_token() {
         assert!(matches!(error, McpError::Connect { .. }), "{error}");
         assert!(!format!("{error:?}").contains("s-12345"), "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_call_without_a_token_is_not_an_unknown_outcome() {
+    let is_revoked = Arc::new(AtomicBool::new(false));
+    let revoked = Arc::clone(&is_revoked);
+    let next = move || {
+        let is_revoked = revoked.load(Ordering::Relaxed);
+        async move {
+            match is_revoked {
+                true => Err("the grant was revoked".into()),
+                false => Ok(Secret::new("s-12345")),
+            }
+        }
+    };
+    let server = playing(script(), |_| true).await;
+    let desk = McpServer::http("desk", endpoint(&server).token_from(next));
+    let world = World::of(desk.call_timeout(Duration::from_millis(800))).await;
+    is_revoked.store(true, Ordering::Relaxed);
+
+    let message = world.refused("desk.echo", json!({}), "rate_limited").await;
+
+    assert!(message.contains("the tool was not called"), "{message}");
+    is_revoked.store(false, Ordering::Relaxed);
+    while world.call("desk.echo", json!({})).await.is_err() {}
 }
 
 #[tokio::test]
