@@ -14,5 +14,7 @@ mod child;
 mod desk;
 mod first_agent;
 mod flow;
+#[cfg(all(feature = "mcp", target_os = "linux"))]
+mod mcp;
 mod random;
 mod workload;

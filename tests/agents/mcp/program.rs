@@ -80,6 +80,15 @@ impl Program {
                 Ok(_) => return vec![Action::Exit],
                 Err(_) => "alive".to_owned(),
             },
+            // Reports its process ID through a named pipe at the first call with this file, and does not answer. Answers the later ones.
+            "hang_once" => match File::create_new(arguments["file"].as_str().unwrap()) {
+                Ok(_) => {
+                    let pipe = format!("{}.pipe", arguments["file"].as_str().unwrap());
+                    std::fs::write(pipe, process::id().to_string()).unwrap();
+                    return Vec::new();
+                }
+                Err(_) => "alive".to_owned(),
+            },
             "pid" => process::id().to_string(),
             "cancelled" => self.cancelled.to_string(),
             "environment" => {
