@@ -47,5 +47,9 @@ const CASES: u32 = 500;
 /// `make fuzz` sets the variable to one million.
 pub(crate) fn config() -> Config {
     let cases = std::env::var("FUZZ_CASES").ok();
-    Config::with_cases(cases.map_or(CASES, |cases| cases.parse().unwrap()))
+    Config {
+        // By default, the number would decrease with the number of cases, and failures would not be shrunk to the end.
+        max_shrink_iters: 4_000,
+        ..Config::with_cases(cases.map_or(CASES, |cases| cases.parse().unwrap()))
+    }
 }

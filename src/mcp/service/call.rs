@@ -199,8 +199,8 @@ impl Drop for CancelOnDrop {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 if let Err(error) = handle.cancel().await {
-                    let error = Chain(&error).to_string();
-                    tracing::warn!(error, run = %handle.run(), "cannot cancel the run of an MCP call whose client disconnected");
+                    let run = handle.run();
+                    tracing::warn!(error = %Chain(&error), %run, "cannot cancel the run of an MCP call whose client disconnected");
                 }
             });
         }

@@ -99,10 +99,9 @@ async fn write(shared: &Shared, question: &QuestionView, person: &Principal, ans
         },
     };
     if let Err(error) = written {
-        let error = Chain(&error).to_string();
         tracing::warn!(
             question = &*question.id,
-            error,
+            error = %Chain(&error),
             "cannot write the answer of an MCP client to a question"
         );
     }
