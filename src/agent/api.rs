@@ -182,6 +182,7 @@ impl Conversation {
         self.said.push(message.clone());
         self.turns = self.turns.saturating_add(1);
         let (usage, cut_off) = (answer.usage, answer.stop == StopReason::MaxTokens);
+        let answered_by = answer.answered_by.clone();
         let tool_calls = answer.tool_calls();
         let Some(last) = tool_calls.len().checked_sub(1) else {
             let text = answer.text().into_owned();
@@ -189,6 +190,7 @@ impl Conversation {
                 text,
                 cut_off,
                 usage,
+                answered_by,
             };
         };
         let calls = tool_calls.into_iter().enumerate();
@@ -198,6 +200,7 @@ impl Conversation {
             calls,
             answer: Some(message),
             usage,
+            answered_by,
         }
     }
 

@@ -10,6 +10,7 @@
 //! | run all agents in a store | [`definitions`](crate::runtime::definitions) |
 //! | call a model of a provider | `OpenAiCompatible` (feature `openai`), `GenaiModel` (feature `genai`) |
 //! | connect another model | [`ChatModel`] |
+//! | continue with another model when one fails | [`FallbackModel`] |
 //! | share models and tools by name | [`Services`](crate::Services) |
 //! | test an agent without a network | [`ScriptedModel`], [`RecordedModel`] |
 //! | check input, output and tool calls | [`guardrail`] |
@@ -260,6 +261,7 @@ mod definition;
 mod error;
 mod execution;
 mod executor;
+mod fallback;
 mod final_answer;
 pub mod guardrail;
 mod history;
@@ -284,11 +286,12 @@ pub use definition::{
 };
 pub use error::{AgentError, AgentRunError};
 pub use executor::AgentExecutor;
+pub use fallback::{FallbackError, FallbackModel, FallbackModelBuilder, ModelPolicy, SharedLimits};
 pub use into_model::{AgentModel, IntoModel};
 pub use model::{
-    BadArguments, CallResult, ChatEvent, ChatMessage, ChatModel, ChatRequest, ChatResponse, Media,
-    ModelArguments, ModelError, Opaque, Part, PartOrigin, Reasoning, ResponseSchema, Speaker,
-    StopReason, ToolCall, ToolCallDelta, ToolChoice, Usage,
+    AnsweredBy, BadArguments, CallResult, ChatEvent, ChatMessage, ChatModel, ChatRequest,
+    ChatResponse, FailedModel, Media, ModelArguments, ModelError, Opaque, Part, PartOrigin,
+    Reasoning, ResponseSchema, Speaker, StopReason, ToolCall, ToolCallDelta, ToolChoice, Usage,
 };
 pub use provider::{Provider, ProviderEvent, ProviderSession, ProviderTask};
 #[cfg(any(feature = "genai", feature = "openai"))]

@@ -1,6 +1,6 @@
 use super::guardrail::{Denied, Guardrails};
 use super::model::MediaSource;
-use super::{ChatMessage, ChatRequest, ModelError, ResponseSchema, ToolSpec, Usage};
+use super::{AnsweredBy, ChatMessage, ChatRequest, ModelError, ResponseSchema, ToolSpec, Usage};
 use crate::error::BoxError;
 use crate::executor::TurnEvents;
 use crate::machine::{Answer, MachineCall, ResultDelivery, RunId, ToolResult};
@@ -54,7 +54,7 @@ use std::sync::Arc;
 /// impl ProviderSession for Fixed {
 ///     async fn next(&mut self) -> Result<ProviderEvent, BoxError> {
 ///         let (text, usage) = ("Closed today.".to_owned(), Usage::default());
-///         Ok(ProviderEvent::Finished { text, cut_off: false, usage })
+///         Ok(ProviderEvent::Finished { text, cut_off: false, usage, answered_by: None })
 ///     }
 ///     async fn deliver(&mut self, _: Vec<ToolResult>) -> Result<(), BoxError> {
 ///         Ok(())
@@ -338,6 +338,8 @@ pub enum ProviderEvent {
         answer: Option<ChatMessage>,
         /// The token usage of the model's answer with the tool calls.
         usage: Usage,
+        /// The model of a [`FallbackModel`](super::FallbackModel) that called the tools. Otherwise `None`.
+        answered_by: Option<AnsweredBy>,
     },
     /// The agent has its final answer.
     ///
@@ -350,6 +352,8 @@ pub enum ProviderEvent {
         cut_off: bool,
         /// The token usage of the model's final answer.
         usage: Usage,
+        /// The model of a [`FallbackModel`](super::FallbackModel) that wrote the final answer. Otherwise `None`.
+        answered_by: Option<AnsweredBy>,
     },
     /// The agent needs a model answer from a tool of another service. The run writes the request as a breadcrumb, and passes the answer
     /// to [`ProviderSession::answer`].
@@ -362,4 +366,16 @@ pub enum ProviderEvent {
         /// The input of the tool that serves the model: the model request.
         input: Json,
     },
+}
+
+impl ProviderEvent {
+    /// Returns the model of a `FallbackModel` that wrote the answer, or `None` if another type of model wrote it.
+    pub(super) fn answered_by(&self) -> Option<&AnsweredBy> {
+        match self {
+            Self::Calls { answered_by, .. } | Self::Finished { answered_by, .. } => {
+                answered_by.as_ref()
+            }
+            Self::Asks { .. } => None,
+        }
+    }
 }

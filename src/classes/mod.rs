@@ -101,7 +101,7 @@ fn own(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
 fn of_model(error: &(dyn Error + 'static)) -> Option<ErrorClass> {
     let error = error.downcast_ref::<agent::ModelError>()?;
     let verdict = match (error, error.retry()) {
-        (agent::ModelError::RateLimited { .. }, Retry::After(delay)) => Verdict::RateLimited(delay),
+        (error, Retry::After(delay)) if error.is_rate_limit() => Verdict::RateLimited(delay),
         (_, retry) => retry.into(),
     };
     let code = error.code();
@@ -198,6 +198,8 @@ const KNOWN: &[Class] = &[
     |error| never::<agent::BadArguments>(error, "bad_arguments"),
     #[cfg(any(feature = "genai", feature = "openai"))]
     |error| class(error, |e: &agent::ProviderError| (e.retry(), "provider")),
+    #[cfg(feature = "agents")]
+    |error| class(error, |e: &agent::FallbackError| (e.retry(), "fallback")),
     #[cfg(feature = "cli")]
     |error| class(error, |e: &agent::CliError| (e.retry(), "cli")),
     #[cfg(feature = "workflows")]

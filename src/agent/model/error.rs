@@ -1,3 +1,4 @@
+use super::answered_by::{FailedModel, failed_text};
 use crate::error::{BoxError, Retry};
 use crate::model::BreadcrumbId;
 use std::path::PathBuf;
@@ -149,6 +150,22 @@ pub enum ModelError {
         /// The reason why the image or file cannot be read.
         reason: String,
     },
+    /// No model of a [`FallbackModel`](crate::agent::FallbackModel) can answer the request now.
+    ///
+    /// The run is retried after the delay, unless every model failed with an error that a retry cannot correct. The failure uses no
+    /// attempt if only rate limits were the reason.
+    #[error(
+        "no model of the list can answer the request: {}; see the reason of each model",
+        failed_text(models)
+    )]
+    AllUnavailable {
+        /// The models of the list in their order, each with the reason why it did not answer.
+        models: Vec<FailedModel>,
+        /// The delay after which the first of the models could work, or [`Retry::Never`] if no model can answer this request.
+        retry: Retry,
+        /// The error of the last model that received the request, or `None` if every model was skipped.
+        source: Option<BoxError>,
+    },
     /// A [`ScriptedModel`](crate::agent::ScriptedModel) received more requests than its script has answers.
     #[error(
         "the script of the ScriptedModel has no answer to request number {number}; add an answer"
@@ -223,6 +240,10 @@ impl ModelError {
             Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
                 Retry::after(*retry_after)
             }
+            Self::AllUnavailable { retry, .. } => match retry {
+                Retry::After(delay) => Retry::after(*delay),
+                Retry::Never => Retry::Never,
+            },
             Self::Unavailable(_) | Self::TimedOut { .. } | Self::BadAnswer { .. } => {
                 Retry::After(Duration::ZERO)
             }
@@ -258,9 +279,32 @@ impl ModelError {
             Self::BadAnswer { .. } => "bad_answer",
             Self::TooLarge { .. } => "too_large",
             Self::Media { .. } => "media",
+            Self::AllUnavailable { .. } => "all_unavailable",
             Self::ScriptEnded { .. } => "script_ended",
             Self::NotRecorded { .. } => "not_recorded",
             Self::Recording { .. } => "recording",
+        }
+    }
+
+    /// Returns `true` if only rate limits are the reason of the error.
+    pub(crate) fn is_rate_limit(&self) -> bool {
+        match self {
+            Self::RateLimited { .. } => true,
+            Self::AllUnavailable { models, .. } => models.iter().all(FailedModel::is_rate_limit),
+            Self::Overloaded { .. }
+            | Self::Unavailable(_)
+            | Self::TimedOut { .. }
+            | Self::ContextTooLong
+            | Self::Refused { .. }
+            | Self::Unauthorized { .. }
+            | Self::Rejected { .. }
+            | Self::Unsupported { .. }
+            | Self::BadAnswer { .. }
+            | Self::TooLarge { .. }
+            | Self::Media { .. }
+            | Self::ScriptEnded { .. }
+            | Self::NotRecorded { .. }
+            | Self::Recording { .. } => false,
         }
     }
 
@@ -293,6 +337,14 @@ mod tests {
             (ModelError::Unavailable("503".into()), Duration::ZERO),
             (ModelError::TimedOut { to: "answer" }, Duration::ZERO),
             (ModelError::bad_answer("invalid JSON"), Duration::ZERO),
+            (
+                ModelError::AllUnavailable {
+                    models: vec![FailedModel::new("large", "overloaded")],
+                    retry: Retry::After(soon),
+                    source: None,
+                },
+                soon,
+            ),
         ];
         let never = [
             ModelError::ContextTooLong,
@@ -317,6 +369,11 @@ mod tests {
                 path: "photo".into(),
                 media_type: "image/png".into(),
                 reason: "the content has 1 bytes, but the reference states 2".into(),
+            },
+            ModelError::AllUnavailable {
+                models: vec![FailedModel::new("large", "unauthorized")],
+                retry: Retry::Never,
+                source: None,
             },
             ModelError::ScriptEnded { number: 1 },
             ModelError::NotRecorded {

@@ -1,4 +1,6 @@
-use super::{ChatResponse, ModelArguments, Opaque, Part, Reasoning, StopReason, ToolCall, Usage};
+use super::{
+    AnsweredBy, ChatResponse, ModelArguments, Opaque, Part, Reasoning, StopReason, ToolCall, Usage,
+};
 use crate::agent::ModelError;
 use futures::{Stream, TryStreamExt};
 use std::pin::pin;
@@ -44,6 +46,8 @@ pub enum ChatEvent {
     Opaque(Opaque),
     /// The token usage of the streamed model answer. The last such event counts.
     Usage(Usage),
+    /// The model of a [`FallbackModel`](crate::agent::FallbackModel) that writes the answer. The last such event counts.
+    AnsweredBy(AnsweredBy),
     /// The end of a complete model answer. No event follows.
     End(StopReason),
 }
@@ -117,6 +121,7 @@ pub(in crate::agent) struct Collector {
     calls: Vec<usize>,
     usage: Usage,
     stop: Option<StopReason>,
+    answered_by: Option<AnsweredBy>,
     bytes: usize,
 }
 
@@ -147,6 +152,7 @@ impl Collector {
                 self.add(Part::Opaque(opaque))?;
             }
             ChatEvent::Usage(usage) => self.usage = usage,
+            ChatEvent::AnsweredBy(answered_by) => self.answered_by = Some(answered_by),
             ChatEvent::End(stop) => self.stop = Some(stop),
         }
         Ok(())
@@ -172,6 +178,7 @@ impl Collector {
             parts: parts.collect(),
             usage: self.usage,
             stop,
+            answered_by: self.answered_by,
         })
     }
 
@@ -301,6 +308,7 @@ impl ChatResponse {
 /// Returns this response as the events of a streamed model answer.
 fn events_of(response: ChatResponse) -> Vec<ChatEvent> {
     let mut events = Vec::with_capacity(3 + 2 * response.parts.len());
+    events.extend(response.answered_by.map(ChatEvent::AnsweredBy));
     let mut calls = 0;
     for part in response.parts {
         match part {

@@ -1,3 +1,4 @@
+mod answered_by;
 mod call;
 mod error;
 mod event;
@@ -8,6 +9,8 @@ mod request;
 mod response;
 mod saved;
 
+pub(in crate::agent) use answered_by::failed_text;
+pub use answered_by::{AnsweredBy, FailedModel};
 pub use call::{BadArguments, ModelArguments, ToolCall};
 pub use error::ModelError;
 pub(in crate::agent) use event::Collector;

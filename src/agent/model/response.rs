@@ -1,5 +1,5 @@
 use super::message::{calls_in, text_of};
-use super::{ChatMessage, Part, Speaker, ToolCall};
+use super::{AnsweredBy, ChatMessage, Part, Speaker, ToolCall};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -30,6 +30,8 @@ pub struct ChatResponse {
     pub usage: Usage,
     /// The reason why the model ended its answer.
     pub stop: StopReason,
+    /// The model of a [`FallbackModel`](crate::agent::FallbackModel) that answered, or `None` if another type of model answered.
+    pub answered_by: Option<AnsweredBy>,
 }
 
 impl ChatResponse {

@@ -1,6 +1,8 @@
 //! The forms in which chat messages and model responses are saved as JSON.
 
-use super::{CallResult, ChatMessage, ChatResponse, Part, Speaker, StopReason, ToolCall, Usage};
+use super::{
+    AnsweredBy, CallResult, ChatMessage, ChatResponse, Part, Speaker, StopReason, ToolCall, Usage,
+};
 use crate::model::Json;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -39,6 +41,8 @@ struct SavedResponse {
     usage: Usage,
     #[serde(default)]
     stop: StopReason,
+    #[serde(default)]
+    answered_by: Option<AnsweredBy>,
 }
 
 /// The JSON fields in which earlier versions of the crate saved the parts of a chat message or a model response.
@@ -122,6 +126,7 @@ impl From<SavedResponse> for ChatResponse {
             parts,
             usage: saved.usage,
             stop: saved.stop,
+            answered_by: saved.answered_by,
         }
     }
 }
@@ -183,6 +188,9 @@ impl Serialize for ChatResponse {
         }
         fields.serialize_entry("usage", &self.usage)?;
         fields.serialize_entry("stop", &self.stop)?;
+        if let Some(answered_by) = &self.answered_by {
+            fields.serialize_entry("answered_by", answered_by)?;
+        }
         fields.end()
     }
 }

@@ -15,8 +15,9 @@ mod waits;
 #[cfg(feature = "workflows")]
 pub(crate) use progress::provider_session_in;
 
+use super::model::failed_text;
 use super::requests::ToolRequest;
-use super::{AgentExecutor, AgentRunError, ProviderEvent, ProviderSession};
+use super::{AgentExecutor, AgentRunError, AnsweredBy, ProviderEvent, ProviderSession};
 use crate::clock::within;
 use crate::error::BoxError;
 use crate::executor::{ContextError, ExecutionContext, Record};
@@ -169,14 +170,20 @@ impl<'r> Run<'r> {
         let limit = self.time_left();
         let turn = self.progress.spent.turns + 1;
         let agent = &*self.agent.definition.agent_id;
-        let span = tracing::debug_span!("model_turn", agent, turn);
+        let (model, failed_models) = (tracing::field::Empty, tracing::field::Empty);
+        let span = tracing::debug_span!("model_turn", agent, turn, model, failed_models);
         let Self {
             session, running, ..
         } = self;
         let next = async {
             let event = async {
                 match session {
-                    Some(session) if awaits_model => session.next().instrument(span).await,
+                    Some(session) if awaits_model => {
+                        let event = session.next().instrument(span.clone()).await;
+                        let answered_by = event.as_ref().ok().and_then(ProviderEvent::answered_by);
+                        record_model(&span, answered_by);
+                        event
+                    }
                     Some(_) | None => std::future::pending().await,
                 }
             };
@@ -221,9 +228,11 @@ impl<'r> Run<'r> {
                 text,
                 cut_off,
                 usage,
+                answered_by,
             } => {
                 if let Some(requests) = self.requests_in(&text) {
                     let progress = &mut self.progress;
+                    progress.spent.add_model(answered_by.as_ref());
                     let effects = progress.request(requests, usage, &agent.definition)?;
                     return self.execute_effects(effects).await;
                 }
@@ -232,6 +241,7 @@ impl<'r> Run<'r> {
                     text,
                     cut_off,
                     usage,
+                    answered_by,
                 };
                 (event, answer_problem)
             }
@@ -346,6 +356,17 @@ impl<'r> Run<'r> {
 enum NextEvent {
     Provider(ProviderEvent),
     WorkResult(Option<WorkResult>),
+}
+
+/// Records in the span of a turn which model of a list answered, and which models failed before.
+fn record_model(span: &tracing::Span, answered_by: Option<&AnsweredBy>) {
+    let Some(answered_by) = answered_by else {
+        return;
+    };
+    span.record("model", &*answered_by.model);
+    if !answered_by.failed.is_empty() {
+        span.record("failed_models", failed_text(&answered_by.failed).as_str());
+    }
 }
 
 /// Awaits a future, or fails when the run has used up its budget of working time.

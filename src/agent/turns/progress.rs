@@ -153,7 +153,13 @@ impl Progress {
         answer_problem: Option<AnswerProblem>,
     ) -> Result<NextStep, AgentRunError> {
         match event {
-            ProviderEvent::Calls { calls, usage, .. } => {
+            ProviderEvent::Calls {
+                calls,
+                usage,
+                answered_by,
+                ..
+            } => {
+                self.spent.add_model(answered_by.as_ref());
                 let is_turn = self.machine.policy().delivery == ResultDelivery::Batch;
                 let new = calls.iter().filter(|call| !self.machine.knows(&call.id));
                 self.spent.add(usage, new.count(), is_turn);
@@ -166,7 +172,9 @@ impl Progress {
                 text,
                 cut_off,
                 usage,
+                answered_by,
             } => {
+                self.spent.add_model(answered_by.as_ref());
                 let is_turn = self.machine.policy().delivery == ResultDelivery::Batch;
                 self.spent.add(usage, 0, is_turn);
                 // An answer of another agent or of tools stays the answer, also after a reminder.

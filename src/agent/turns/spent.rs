@@ -1,9 +1,11 @@
-use crate::agent::{AgentDefinition, AgentRunError, Usage};
+use crate::agent::{AgentDefinition, AgentRunError, AnsweredBy, Usage};
+use crate::error::excerpt;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The resources that all attempts of an agent run have used.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Spent {
     /// The number of model answers in the run, or of starts of the agent's program.
     pub(super) turns: u32,
@@ -13,7 +15,29 @@ pub(super) struct Spent {
     output_tokens: u64,
     /// The time in milliseconds that the run has worked, not counting the time in which the run was suspended.
     milliseconds: u64,
+    /// The models of a list that answered or failed in the run, in the order in which they first did so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    models: Vec<ModelUse>,
 }
+
+/// The answers and failures of one model of a list in an agent run.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct ModelUse {
+    model: String,
+    answers: u32,
+    /// The number of failures of the model in the run, by their codes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    failures: BTreeMap<String, u32>,
+}
+
+/// Maximum number of models in the record of an agent run. The answers and failures of further models are not recorded.
+const MAX_MODELS: usize = 32;
+
+/// Maximum number of failure codes in the record of one model of an agent run. Further codes are not recorded.
+const MAX_CODES: usize = 32;
+
+/// Maximum size of a model name or of a failure code in the record of an agent run, in bytes. A longer name is cut.
+const MAX_NAME_BYTES: usize = 64;
 
 impl Spent {
     pub(super) fn add(&mut self, usage: Usage, calls: usize, is_turn: bool) {
@@ -21,6 +45,41 @@ impl Spent {
         self.tool_calls = self.tool_calls.saturating_add(calls as u64);
         self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
+    }
+
+    /// Counts the model of a list that answered, and the models before it that failed.
+    pub(super) fn add_model(&mut self, answered_by: Option<&AnsweredBy>) {
+        let Some(answered_by) = answered_by else {
+            return;
+        };
+        for failed in answered_by.failed.iter().take(MAX_MODELS) {
+            let code = excerpt(&failed.code, MAX_NAME_BYTES);
+            let Some(model) = self.model(&failed.model) else {
+                continue;
+            };
+            if model.failures.len() < MAX_CODES || model.failures.contains_key(&*code) {
+                let count = model.failures.entry(code.into_owned()).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+        if let Some(model) = self.model(&answered_by.model) {
+            model.answers = model.answers.saturating_add(1);
+        }
+    }
+
+    /// Returns the record of a model, or `None` if the run has records of too many other models.
+    fn model(&mut self, name: &str) -> Option<&mut ModelUse> {
+        let name = excerpt(name, MAX_NAME_BYTES);
+        let index = self.models.iter().position(|one| one.model == name);
+        if index.is_none() && self.models.len() < MAX_MODELS {
+            let model = name.into_owned();
+            self.models.push(ModelUse {
+                model,
+                ..ModelUse::default()
+            });
+            return self.models.last_mut();
+        }
+        self.models.get_mut(index?)
     }
 
     /// Counts a start of the agent's external program towards the definition's `max_turns`.

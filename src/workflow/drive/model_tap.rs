@@ -49,6 +49,7 @@ impl Listener {
             ChatEvent::ToolCall(_)
             | ChatEvent::Reasoning(_)
             | ChatEvent::Opaque(_)
+            | ChatEvent::AnsweredBy(_)
             | ChatEvent::End(_) => {}
         }
     }

@@ -65,6 +65,7 @@ impl ProviderSession for CliSession {
                     calls: vec![call],
                     answer: None,
                     usage: Usage::default(),
+                    answered_by: None,
                 })
             }
             Ok(ProgramEvent::Answered(text)) => {
@@ -75,6 +76,7 @@ impl ProviderSession for CliSession {
                     text,
                     cut_off: false,
                     usage: Usage::default(),
+                    answered_by: None,
                 })
             }
             Err(error) => {
