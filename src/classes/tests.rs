@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::{AgentError, ModelError};
+use crate::agent::{AgentError, FailedModel, ModelError};
 use crate::error::{BoxError, ErrorExt as _, permanent, retry_after};
 use crate::executor::InvalidExecutor;
 use crate::model::BreadcrumbId;
@@ -69,7 +69,20 @@ fn no_error_requests_a_delay_of_more_than_an_hour() {
 fn errors_of_models_agents_and_tools_determine_their_own_retry_class() {
     let down = || ModelError::Unavailable("connection reset".into());
     let no_id = || InvalidExecutor::NoId;
-    let errors: [(BoxError, Verdict); 7] = [
+    let no_model = |code| ModelError::AllUnavailable {
+        models: vec![
+            FailedModel::new("large", FailedModel::TOKEN_LIMIT),
+            FailedModel::new("small", code),
+        ],
+        retry: Retry::After(SECOND),
+        source: None,
+    };
+    let errors: [(BoxError, Verdict); 9] = [
+        (
+            no_model("rate_limited").into(),
+            Verdict::RateLimited(SECOND),
+        ),
+        (no_model("timeout").into(), Verdict::Transient(SECOND)),
         (
             (ModelError::rate_limited(SECOND)).into(),
             Verdict::RateLimited(SECOND),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use universal_executor::agent::{
     AgentDefinition, AgentExecutor, AgentRunError, ChatEvent, ChatModel, ChatRequest, ChatResponse,
-    ModelError, RecordedModel, ScriptedModel,
+    FallbackModel, FallbackModelBuilder, ModelError, ModelPolicy, RecordedModel, ScriptedModel,
+    SharedLimits,
 };
 use universal_executor::executor::{
     ContextBudget, ContextError, ExecutorError, FenceKey, Fetched, ModelContext, Resumed, Source,
@@ -193,7 +194,8 @@ fn models_and_their_requests_are_send_and_sync() {
     fn unsized_shared<T: ?Sized + Send + Sync>() {}
 
     shared::<(ChatRequest, ChatResponse, ChatEvent, ModelError)>();
-    shared::<(ScriptedModel, RecordedModel)>();
+    shared::<(ScriptedModel, RecordedModel, FallbackModel)>();
+    shared::<(FallbackModelBuilder, ModelPolicy, SharedLimits)>();
     unsized_shared::<dyn ChatModel>();
     #[cfg(feature = "openai")]
     shared::<(

@@ -15,16 +15,16 @@ use tokio::time::Instant;
 /// A store through which the workers of several processes share the rate limits of a [`FallbackModel`](super::FallbackModel).
 ///
 /// The store has one breadcrumb for each group, with the total numbers of requests and tokens of each model. Each worker reads the
-/// breadcrumb before a request and after an answer, at most once per second, and subtracts the usage of the other workers from its own
-/// allowance. It adds its own usage in the same step: one commit, which fails if another worker wrote in the meantime. The usage is then
-/// added a second later. Circuit breakers and delays that a provider requested are not shared.
+/// breadcrumb before a request and after an answer, at most twice per second, and subtracts the usage of the other workers from its own
+/// allowance. It adds its own usage at most once per second, by one commit. The commit fails if another worker wrote in the meantime; the
+/// usage is then added a second later. Circuit breakers and delays that a provider requested are not shared.
 ///
 /// # Limitations
 /// - The workers see the usage of each other about a second late, so together they can exceed a limit by the usage of that second.
 /// - A worker that starts has its full allowance for the first minute.
-/// - A worker that stops does not write the usage since its last request.
+/// - Usage that could not be written at the end of an answer is written with the next request of the worker. A worker that stops loses it.
 /// - If the store fails or takes longer than 500 ms, requests continue with the limits of the single worker. The crate logs one line
-///   at `WARN`, tries again every 10 s, and logs the recovery.
+///   at `WARN`, retries every 10 s, and logs the recovery.
 ///
 /// # Examples
 /// ```
@@ -136,7 +136,11 @@ struct SyncState {
     /// The totals after the last exchange and its time, or `None` before the first one.
     known: Option<(Vec<Counts>, Instant)>,
     breadcrumb: Option<BreadcrumbId>,
+    /// The earliest time of the next exchange.
     next_at: Instant,
+    /// The earliest time of the next exchange that writes. An answer is written before `next_at`, so that the others learn its usage
+    /// although this worker may send no further request.
+    next_write_at: Instant,
     is_running: bool,
     is_failing: bool,
 }
@@ -163,6 +167,7 @@ impl SharedUsage {
             known: None,
             breadcrumb: None,
             next_at: now,
+            next_write_at: now,
             is_running: false,
             is_failing: false,
         };
@@ -196,12 +201,20 @@ impl SharedUsage {
 
     /// Returns the input of the exchange if it is due and none is running.
     fn begin(&self) -> Option<(Running<'_>, Vec<Counts>, Option<BreadcrumbId>)> {
+        let now = Instant::now();
         let mut state = self.state();
-        if state.is_running || Instant::now() < state.next_at {
+        let must_write = has_usage(&state.unsent) && now >= state.next_write_at;
+        let is_due = now >= state.next_at || (must_write && !state.is_failing);
+        // A read that is due while a write is not must not write.
+        let unsent = match now >= state.next_write_at {
+            true => state.unsent.clone(),
+            false => vec![Counts::default(); self.names.len()],
+        };
+        if state.is_running || !is_due {
             return None;
         }
         state.is_running = true;
-        let (unsent, breadcrumb) = (state.unsent.clone(), state.breadcrumb);
+        let breadcrumb = state.breadcrumb;
         drop(state);
         Some((Running(self), unsent, breadcrumb))
     }
@@ -222,6 +235,9 @@ impl SharedUsage {
             }
         };
         (state.is_failing, state.next_at) = (false, now + Self::INTERVAL);
+        if has_usage(sent) || exchanged.breadcrumb.is_none() {
+            state.next_write_at = now + Self::INTERVAL;
+        }
         state.breadcrumb = exchanged.breadcrumb;
         let known = state.known.take();
         let of_others = known.map_or_else(Vec::new, |(known, at)| {
@@ -288,7 +304,7 @@ impl SharedUsage {
             totals: self.names.iter().map(of_model).collect(),
             is_written: false,
         };
-        if unsent.iter().all(|unsent| *unsent == Counts::default()) {
+        if !has_usage(unsent) {
             return Ok(exchanged);
         }
         for (name, unsent) in self.names.iter().zip(unsent) {
@@ -325,6 +341,10 @@ impl SharedUsage {
     fn state(&self) -> MutexGuard<'_, SyncState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn has_usage(counts: &[Counts]) -> bool {
+    counts.iter().any(|count| *count != Counts::default())
 }
 
 /// A running exchange. Dropping it permits the next one. After a cancelled exchange, its usage is sent again, so it can count twice.
@@ -373,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_exchange_is_due_once_per_second_and_writes_at_most_once() {
+    async fn a_worker_writes_at_most_once_per_second() {
         let store = MemoryStore::default();
         let worker = worker(&store);
         exchanged(&worker).await;
@@ -386,7 +406,7 @@ mod tests {
         exchanged(&worker).await;
 
         let written = store.latest(SharedLimits::SCHEMA).await.unwrap().unwrap();
-        assert_eq!(written.version, 2);
+        assert_eq!(written.version, 3);
         assert_eq!(
             written.context["models"]["large"],
             json!({"requests": 10, "tokens": 100})

@@ -403,6 +403,7 @@ mod tests {
         ) {
             let calls = calls.into_iter().map(|(id, name, text)| ToolCall::new(id, name, text)).collect();
             let mut response = ChatResponse::calling(calls).with_usage(Usage::new(tokens.0, tokens.1));
+            response.answered_by = Some(AnsweredBy::new(text.clone()).failed("large", "timeout"));
             let origin = PartOrigin::new("test", None);
             let thought = Reasoning::new(text.clone(), "thought", origin.clone());
             response.parts.insert(0, Part::Reasoning(thought));

@@ -33,7 +33,8 @@ use std::sync::Arc;
 ///
 /// Ready models are [`ScriptedModel`](super::ScriptedModel) and
 /// [`RecordedModel`](super::RecordedModel) for tests, `OpenAiCompatible` (feature `openai`) and
-/// `GenaiModel` (feature `genai`). `Arc<M>` is a model if `M` is one.
+/// `GenaiModel` (feature `genai`). [`FallbackModel`](super::FallbackModel) is a list of models that fail over. `Arc<M>` is a
+/// model if `M` is one.
 ///
 /// # Contract
 /// - **Cancel safe.** Dropping a future or a stream ends the request and has no other effect.

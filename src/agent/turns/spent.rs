@@ -124,3 +124,46 @@ impl Spent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn answers_and_failures_are_counted_for_each_model_and_saved() {
+        let mut spent = Spent::default();
+        let answered_by = AnsweredBy::new("small").failed("large", "timeout");
+
+        spent.add_model(None);
+        spent.add_model(Some(&answered_by));
+        spent.add_model(Some(&answered_by));
+        spent.add_model(Some(&AnsweredBy::new("large")));
+
+        let saved = json!(spent);
+        let expected = json!([
+            {"model": "large", "answers": 1, "failures": {"timeout": 2}},
+            {"model": "small", "answers": 2},
+        ]);
+        assert_eq!(saved["models"], expected);
+        let read: Spent = serde_json::from_value(saved).unwrap();
+        assert_eq!(json!(read)["models"], expected);
+    }
+
+    #[test]
+    fn the_record_of_models_is_bounded() {
+        let mut spent = Spent::default();
+
+        for number in 0..100 {
+            let long = format!("{number}{}", "x".repeat(1_000));
+            let answered_by = AnsweredBy::new("small")
+                .failed("large", &long)
+                .failed(&long, "timeout");
+            spent.add_model(Some(&answered_by));
+        }
+
+        assert_eq!(spent.models.len(), MAX_MODELS);
+        assert_eq!(spent.models[0].failures.len(), MAX_CODES);
+        assert!(json!(spent).to_string().len() < 10_000);
+    }
+}

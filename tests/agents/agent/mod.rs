@@ -6,6 +6,7 @@ mod crashes;
 mod definitions;
 pub(crate) mod elsewhere;
 mod ends;
+mod fallback;
 mod hints;
 mod output;
 mod requests;

@@ -37,11 +37,13 @@ pub(super) const CONSTANTS: &[(&str, &[&str])] = &[
     (
         "the length of one name, ID or path",
         &[
+            "src/agent/fallback/builder.rs MAX_NAME_BYTES",
             "src/agent/providers/cli/wire.rs MAX_NAME_BYTES",
             "src/mcp/server.rs MAX_NAME_LENGTH",
             "src/mcp/service/call.rs MAX_KEY_BYTES",
             "src/agent/providers/completions/names.rs MAX_BYTES",
             "src/agent/requests.rs MAX_ID_BYTES",
+            "src/agent/turns/spent.rs MAX_NAME_BYTES",
             "src/client/session/mod.rs MAX_ID_BYTES",
             "src/executor/check.rs MAX_ID_BYTES",
             "src/executor/ordering.rs MAX_KEY_BYTES",

@@ -1,6 +1,8 @@
 //! The limits that users of the crate can read, by their names in docs/reference/limits.md.
 
-use universal_executor::agent::{Budgets, ChatRequest, ChatResponse, Media, RecordedModel};
+use universal_executor::agent::{
+    Budgets, ChatRequest, ChatResponse, FallbackModel, Media, RecordedModel,
+};
 use universal_executor::executor::RetryPolicy;
 use universal_executor::model::DefinitionOptions;
 use universal_executor::runtime::Due;
@@ -54,6 +56,7 @@ fn constants() -> Vec<Value> {
         DeadLetter::LONGEST_CAUSE,
         Due::MOST_COUNTED,
         Event::MAX_CONTEXT_BYTES,
+        FallbackModel::MAX_MODELS,
         Json::MAX_BYTES,
         Media::MAX_BYTES,
         NewRequest::MAX_KEY_BYTES,
