@@ -1,8 +1,8 @@
 use super::FallbackModel;
-use super::board::Board;
 use super::driver::{Core, Entry};
 use super::policy::ModelPolicy;
 use super::shared::{SharedLimits, SharedUsage};
+use super::states::ModelStates;
 use crate::agent::ChatModel;
 use crate::error::Retry;
 use std::fmt;
@@ -78,11 +78,11 @@ impl FallbackModelBuilder {
             .shared
             .map(|limits| SharedUsage::new(limits, names, now));
         let policies = entries.iter().map(|entry| entry.policy);
-        let board = Mutex::new(Board::new(policies, now));
+        let states = Mutex::new(ModelStates::new(policies, now));
         Ok(FallbackModel {
             core: Arc::new(Core {
                 entries,
-                board,
+                states,
                 shared,
             }),
         })

@@ -1,10 +1,10 @@
-//! The driver of a list of models: sends a request to the models that [`Board`] selects, and records the outcomes.
+//! The driver of a list of models: sends a request to the models that [`ModelStates`] selects, and records the outcomes.
 
-use super::board::{Board, Skipped};
 use super::breaker::{BreakerChange, Ticket};
 use super::policy::ModelPolicy;
 use super::reaction::{Reaction, reaction};
 use super::shared::SharedUsage;
+use super::states::{ModelStates, Skipped};
 use crate::agent::{AnsweredBy, ChatModel, ChatRequest, FailedModel, ModelError, Usage};
 use crate::error::{Chain, Retry};
 use futures::future::BoxFuture;
@@ -23,7 +23,7 @@ pub(super) struct Entry {
 /// The models of a list and their shared state. All clones of a `FallbackModel` have the same core.
 pub(super) struct Core {
     pub(super) entries: Vec<Entry>,
-    pub(super) board: Mutex<Board>,
+    pub(super) states: Mutex<ModelStates>,
     pub(super) shared: Option<SharedUsage>,
 }
 
@@ -49,15 +49,15 @@ impl Core {
         send: SendFn<T>,
     ) -> Result<Answered<T>, ModelError> {
         self.sync().await;
-        let mut misses = Misses::default();
+        let mut failures = Failures::default();
         let mut from = 0;
-        while let Some((entry, mut attempt)) = self.start(from, &mut misses) {
+        while let Some((entry, mut attempt)) = self.start(from, &mut failures) {
             let request = request_for(attempt.index, request);
             match send(entry, &request).await {
                 Ok(answer) => {
                     let answered_by = AnsweredBy {
                         model: entry.name.to_string(),
-                        failed: self.failed_models(&misses),
+                        failed: self.failed_models(&failures),
                     };
                     return Ok(Answered {
                         answer,
@@ -77,11 +77,11 @@ impl Core {
                         "a model failed; the request moves on to the next model of the list, if there is one"
                     );
                     from = attempt.index + 1;
-                    self.add_miss(&mut misses, attempt.index, error);
+                    self.add_failure(&mut failures, attempt.index, error);
                 }
             }
         }
-        Err(self.all_unavailable(misses))
+        Err(self.all_unavailable(failures))
     }
 
     /// Writes the usage of this worker to the shared limits, and reads the usage of the other workers, if both are due.
@@ -89,24 +89,24 @@ impl Core {
         let Some(shared) = &self.shared else { return };
         let usage_of_others = shared.sync().await;
         let now = Instant::now();
-        let mut board = self.board();
+        let mut states = self.states();
         for (index, usage) in usage_of_others.into_iter().enumerate() {
-            board.spend(index, usage.requests, usage.tokens, now);
+            states.spend(index, usage.requests, usage.tokens, now);
         }
     }
 
-    fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    fn states(&self) -> MutexGuard<'_, ModelStates> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a request at the next ready model of the list, and adds the skipped models to the misses.
-    fn start(self: &Arc<Self>, from: usize, misses: &mut Misses) -> Option<(&Entry, Attempt)> {
-        let selection = self.board().select(from, Instant::now());
+    /// Starts a request at the next ready model of the list, and adds the skipped models to the failures.
+    fn start(self: &Arc<Self>, from: usize, failures: &mut Failures) -> Option<(&Entry, Attempt)> {
+        let selection = self.states().select(from, Instant::now());
         let skipped = selection.skipped.into_iter();
-        misses.models.extend(skipped.map(|skipped| {
+        failures.models.extend(skipped.map(|skipped| {
             let Skipped { index, code, until } = skipped;
             let ready_at = Some(until);
-            Miss {
+            Failure {
                 index,
                 code,
                 ready_at,
@@ -126,39 +126,43 @@ impl Core {
         Some((entry, attempt))
     }
 
-    fn add_miss(&self, misses: &mut Misses, index: usize, error: ModelError) {
+    fn add_failure(&self, failures: &mut Failures, index: usize, error: ModelError) {
         let now = Instant::now();
         let ready_at = match error.retry() {
-            Retry::After(_) => Some(self.board().ready_at(index, now)),
+            Retry::After(_) => Some(self.states().ready_at(index, now)),
             Retry::Never => None,
         };
-        misses.models.push(Miss {
+        failures.models.push(Failure {
             index,
             code: error.code(),
             ready_at,
         });
-        misses.last_error = Some(error);
+        failures.last_error = Some(error);
     }
 
-    fn failed_models(&self, misses: &Misses) -> Vec<FailedModel> {
-        let misses = misses.models.iter();
-        let failed = misses.filter_map(|miss| {
-            let entry = self.entries.get(miss.index)?;
-            Some(FailedModel::new(&*entry.name, miss.code))
+    fn failed_models(&self, failures: &Failures) -> Vec<FailedModel> {
+        let failures = failures.models.iter();
+        let failed = failures.filter_map(|failure| {
+            let entry = self.entries.get(failure.index)?;
+            Some(FailedModel::new(&*entry.name, failure.code))
         });
         failed.collect()
     }
 
-    fn all_unavailable(&self, misses: Misses) -> ModelError {
+    fn all_unavailable(&self, failures: Failures) -> ModelError {
         let now = Instant::now();
-        let ready_at = misses.models.iter().filter_map(|miss| miss.ready_at).min();
+        let ready_at = failures
+            .models
+            .iter()
+            .filter_map(|failure| failure.ready_at)
+            .min();
         ModelError::AllUnavailable {
-            models: self.failed_models(&misses),
+            models: self.failed_models(&failures),
             retry: match ready_at {
                 Some(ready_at) => Retry::after(ready_at.saturating_duration_since(now)),
                 None => Retry::Never,
             },
-            source: misses.last_error.map(Into::into),
+            source: failures.last_error.map(Into::into),
         }
     }
 }
@@ -176,13 +180,13 @@ fn request_for(index: usize, request: &ChatRequest) -> Cow<'_, ChatRequest> {
 
 /// The models that did not answer a request, in the order of the list.
 #[derive(Default)]
-struct Misses {
-    models: Vec<Miss>,
+struct Failures {
+    models: Vec<Failure>,
     last_error: Option<ModelError>,
 }
 
 /// A model that did not answer a request.
-struct Miss {
+struct Failure {
     index: usize,
     code: &'static str,
     /// The earliest time at which the model could answer the request, or `None` if it never can.
@@ -204,7 +208,7 @@ impl Attempt {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
-        let change = self.core.board().succeeded(self.index, ticket);
+        let change = self.core.states().succeeded(self.index, ticket);
         self.log(change, "");
     }
 
@@ -213,7 +217,10 @@ impl Attempt {
         if let Some(ticket) = self.ticket.take() {
             let code = error.code();
             let by = (self.index, ticket);
-            let change = self.core.board().failed(by, reaction, code, Instant::now());
+            let change = self
+                .core
+                .states()
+                .failed(by, reaction, code, Instant::now());
             self.log(change, code);
         }
         reaction
@@ -263,10 +270,10 @@ impl Drop for Attempt {
         if let Some(shared) = &self.core.shared {
             shared.add(self.index, 0, tokens);
         }
-        let mut board = self.core.board();
-        board.spend_tokens(self.index, self.usage, Instant::now());
+        let mut states = self.core.states();
+        states.spend_tokens(self.index, self.usage, Instant::now());
         if let Some(ticket) = self.ticket.take() {
-            board.abandoned(self.index, ticket);
+            states.abandoned(self.index, ticket);
         }
     }
 }

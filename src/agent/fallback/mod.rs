@@ -1,6 +1,5 @@
 //! A list of models that fail over.
 
-mod board;
 mod breaker;
 mod bucket;
 mod builder;
@@ -8,6 +7,7 @@ mod driver;
 mod policy;
 mod reaction;
 mod shared;
+mod states;
 mod streamed;
 #[cfg(test)]
 mod tests;

@@ -194,9 +194,10 @@ impl SharedUsage {
         let timed_out = || Err("the exchange with the store timed out".into());
         let exchanged = within(Self::TIMEOUT, self.exchange(&unsent, breadcrumb)).await;
         let exchanged = exchanged.unwrap_or_else(timed_out);
-        // The guard locks the state when it is dropped, so it must end first.
+        let of_others = self.finish(&unsent, exchanged);
+        // The next exchange starts after this one is recorded, so that no usage is sent twice.
         drop(running);
-        self.finish(&unsent, exchanged)
+        of_others
     }
 
     /// Returns the input of the exchange if it is due and none is running.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// The states of the models in a list, in the order of the list.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(super) struct ModelStates {
     models: Vec<ModelState>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Selection {
     pub(super) start: Option<(usize, Ticket)>,
 }
 
-impl Board {
+impl ModelStates {
     pub(super) fn new(policies: impl Iterator<Item = ModelPolicy>, now: Instant) -> Self {
         let models = policies.map(|policy| ModelState {
             breaker: Breaker::new(),
@@ -86,7 +86,6 @@ impl Board {
 
     pub(super) fn succeeded(&mut self, index: usize, ticket: Ticket) -> Option<BreakerChange> {
         let model = self.models.get_mut(index)?;
-        model.hold = None;
         model.breaker.succeeded(ticket)
     }
 
@@ -174,29 +173,41 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn board(policies: &[ModelPolicy], now: Instant) -> Board {
-        Board::new(policies.iter().copied(), now)
+    fn states(policies: &[ModelPolicy], now: Instant) -> ModelStates {
+        ModelStates::new(policies.iter().copied(), now)
     }
 
-    fn fail(board: &mut Board, error: &ModelError, now: Instant) -> usize {
-        let (index, ticket) = board.select(0, now).start.unwrap();
-        board.failed((index, ticket), reaction(error), error.code(), now);
+    fn fail(states: &mut ModelStates, error: &ModelError, now: Instant) -> usize {
+        let (index, ticket) = states.select(0, now).start.unwrap();
+        states.failed((index, ticket), reaction(error), error.code(), now);
         index
     }
 
     #[test]
     fn a_held_model_is_skipped_until_the_time_of_its_provider() {
         let now = Instant::now();
-        let mut board = board(&[ModelPolicy::new(); 2], now);
+        let mut states = states(&[ModelPolicy::new(); 2], now);
 
-        fail(&mut board, &ModelError::rate_limited(20 * SECOND), now);
-        let selection = board.select(0, now);
+        fail(&mut states, &ModelError::rate_limited(20 * SECOND), now);
+        let selection = states.select(0, now);
 
         let (index, code, until) = (0, "rate_limited", now + 20 * SECOND);
         assert_eq!(selection.skipped, [Skipped { index, code, until }]);
         assert_eq!(selection.start.map(|(index, _)| index), Some(1));
-        let later = board.select(0, until).start;
+        let later = states.select(0, until).start;
         assert_eq!(later.map(|(index, _)| index), Some(0));
+    }
+
+    #[test]
+    fn a_request_that_started_before_a_rate_limit_does_not_end_the_delay() {
+        let now = Instant::now();
+        let mut states = states(&[ModelPolicy::new()], now);
+
+        let (index, earlier) = states.select(0, now).start.unwrap();
+        fail(&mut states, &ModelError::rate_limited(20 * SECOND), now);
+        states.succeeded(index, earlier);
+
+        assert!(states.select(0, now).start.is_none());
     }
 
     #[test]
@@ -204,36 +215,36 @@ mod tests {
         let now = Instant::now();
         let limited = ModelPolicy::new().requests_per_minute(1);
         let metered = ModelPolicy::new().tokens_per_minute(10);
-        let mut board = board(&[limited, metered], now);
+        let mut states = states(&[limited, metered], now);
 
-        board.select(0, now);
-        let (index, _) = board.select(0, now).start.unwrap();
-        board.spend_tokens(index, Usage::new(5, 10), now);
-        let selection = board.select(0, now);
+        states.select(0, now);
+        let (index, _) = states.select(0, now).start.unwrap();
+        states.spend_tokens(index, Usage::new(5, 10), now);
+        let selection = states.select(0, now);
 
         assert_eq!(index, 1);
         let codes: Vec<_> = selection.skipped.iter().map(|skip| skip.code).collect();
         assert_eq!(codes, ["request_limit", "token_limit"]);
         assert!(selection.start.is_none());
-        assert_eq!(board.ready_at(0, now), now + 60 * SECOND);
+        assert_eq!(states.ready_at(0, now), now + 60 * SECOND);
     }
 
     #[test]
     fn an_open_breaker_is_skipped_and_a_cancelled_trial_admits_another() {
         let now = Instant::now();
         let policy = ModelPolicy::new().failure_threshold(1);
-        let mut board = board(&[policy], now);
-        fail(&mut board, &ModelError::Unavailable("503".into()), now);
+        let mut states = states(&[policy], now);
+        fail(&mut states, &ModelError::Unavailable("503".into()), now);
 
-        let skipped = board.select(0, now).skipped;
+        let skipped = states.select(0, now).skipped;
         let now = now + 5 * SECOND;
-        let (index, trial) = board.select(0, now).start.unwrap();
-        let during_trial = board.select(0, now).start;
-        board.abandoned(index, trial);
+        let (index, trial) = states.select(0, now).start.unwrap();
+        let during_trial = states.select(0, now).start;
+        states.abandoned(index, trial);
 
         assert_eq!(skipped[0].code, "circuit_open");
         assert!(during_trial.is_none());
-        assert!(board.select(0, now).start.is_some());
+        assert!(states.select(0, now).start.is_some());
     }
 
     fn errors() -> impl Strategy<Value = ModelError> {
@@ -260,28 +271,28 @@ mod tests {
                 policy,
             ];
             let mut now = Instant::now();
-            let mut board = board(&policies, now);
+            let mut states = states(&policies, now);
 
             for (error, millis, tokens) in steps {
                 now += Duration::from_millis(millis);
-                let selection = board.select(0, now);
+                let selection = states.select(0, now);
                 let skipped = selection.skipped.iter().map(|skip| skip.index);
                 let seen: Vec<_> = skipped.chain(selection.start.map(|(index, _)| index)).collect();
                 prop_assert!(seen.iter().copied().eq(0..seen.len()), "{:?}", seen);
                 prop_assert!(selection.start.is_some() || seen.len() == policies.len());
                 for skip in &selection.skipped {
                     prop_assert!(skip.until > now);
-                    let mut model = board.models[skip.index].clone();
+                    let mut model = states.models[skip.index].clone();
                     prop_assert_eq!(model.unready(skip.until), None, "{:?}", skip);
                 }
                 let Some((index, ticket)) = selection.start else { continue };
                 match error {
                     Some(error) => {
-                        board.failed((index, ticket), reaction(&error), error.code(), now);
+                        states.failed((index, ticket), reaction(&error), error.code(), now);
                     }
                     None => {
-                        board.succeeded(index, ticket);
-                        board.spend_tokens(index, Usage::new(tokens, 0), now);
+                        states.succeeded(index, ticket);
+                        states.spend_tokens(index, Usage::new(tokens, 0), now);
                     }
                 }
             }
