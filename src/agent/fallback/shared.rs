@@ -23,6 +23,7 @@ use tokio::time::Instant;
 /// - The workers see the usage of each other about a second late, so together they can exceed a limit by the usage of that second.
 /// - A worker that starts has its full allowance for the first minute.
 /// - Usage that could not be written at the end of an answer is written with the next request of the worker. A worker that stops loses it.
+/// - After a write that timed out or was cancelled, its usage can count twice.
 /// - If the store fails or takes longer than 500 ms, requests continue with the limits of the single worker. The crate logs one line
 ///   at `WARN`, retries every 10 s, and logs the recovery.
 ///
@@ -360,9 +361,9 @@ impl Drop for Running<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::MemoryStore;
+    use crate::store::{Fault, Faulty, MemoryStore, Moment, Operation};
 
-    fn worker(store: &MemoryStore) -> SharedUsage {
+    fn worker<S: BreadcrumbStore + Clone + 'static>(store: &S) -> SharedUsage {
         let limits = SharedLimits::new(Arc::new(store.clone()), "test");
         SharedUsage::new(limits, vec!["large".into()], Instant::now())
     }
@@ -391,6 +392,37 @@ mod tests {
         assert_eq!(of_one, [Counts { requests, tokens }]);
         assert_eq!(again, [Counts::default()]);
         assert_eq!(exchanged(&one).await, [Counts::default()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn usage_that_lost_a_conflict_is_written_by_the_next_exchange() {
+        let inner = MemoryStore::default();
+        let store = Faulty::new(inner.clone(), |operation, moment| {
+            match (operation, moment) {
+                (Operation::Commit, Moment::Before) => Fault::Delay(Duration::from_millis(10)),
+                (_, _) => Fault::None,
+            }
+        });
+        let (one, two) = (worker(&store), worker(&store));
+        for worker in [&one, &one, &two] {
+            exchanged(worker).await;
+        }
+
+        one.add(0, 1, 100);
+        two.add(0, 1, 10);
+        tokio::time::advance(SharedUsage::INTERVAL).await;
+        futures::join!(one.sync(), two.sync());
+        let conflicted = inner.latest(SharedLimits::SCHEMA).await.unwrap().unwrap();
+        exchanged(&one).await;
+        exchanged(&two).await;
+
+        let written = inner.latest(SharedLimits::SCHEMA).await.unwrap().unwrap();
+        let models = |context: &crate::model::Json| context["models"]["large"].clone();
+        assert_eq!(models(&conflicted.context)["requests"], 1);
+        assert_eq!(
+            models(&written.context),
+            json!({"requests": 2, "tokens": 110})
+        );
     }
 
     #[tokio::test(start_paused = true)]
