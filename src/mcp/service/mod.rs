@@ -117,6 +117,9 @@ impl McpService {
 
     /// Adds an agent by its executor ID, as an operation with the same name and the input `message`. The agent must subscribe to
     /// `user.message.v1`.
+    ///
+    /// The message has the tag `agent:<id>`. Every agent that matches the message answers it, so agents of one service should subscribe with
+    /// `Subscription::trigger("user.message.v1").all_tags(["agent:<id>"])`. Otherwise each call runs all of them.
     #[must_use]
     pub fn agent(self, id: &str, description: impl Into<String>) -> Self {
         self.operation(McpOperation::agent(id, description))

@@ -77,8 +77,10 @@ impl McpOperation {
             "properties": {"message": {"type": "string", "description": "The message to the agent."}},
             "required": ["message"],
         });
-        Self::new(id, description, schema, id, |input| {
-            NewBreadcrumb::new("user.message.v1").context(input)
+        let tag = format!("agent:{id}");
+        Self::new(id, description, schema, id, move |input| {
+            let message = NewBreadcrumb::new("user.message.v1");
+            message.tags([&*tag]).context(input)
         })
     }
 

@@ -7,6 +7,10 @@ mod http;
 mod lost;
 pub(crate) mod program;
 #[cfg(feature = "mcp-server")]
+mod raw;
+#[cfg(feature = "mcp-server")]
+mod served;
+#[cfg(feature = "mcp-server")]
 mod service;
 mod third_party;
 

@@ -1,59 +1,20 @@
-//! Tools of MCP servers of other projects, which `scripts/third-party` installs. Without them, the tests are skipped.
+//! Tools of MCP servers of other projects.
 
-use super::World;
+use super::{MARK, Programs, until};
 use crate::child::is_alive;
+use crate::mcp::World;
 use serde_json::{Value, json};
-use std::ffi::OsString;
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use universal_executor::mcp::{HttpEndpoint, McpChanges, McpServer, StdioCommand};
 use universal_executor::tool::RetrySafety;
 use universal_executor::{BreadcrumbStoreExt, MemoryStore};
 
-/// The environment variable that marks the processes of one test.
-const MARK: &str = "UX_THIRD_PARTY_TEST";
-
-/// The paths of the installed programs.
-struct Programs {
-    node: OsString,
-    everything: OsString,
-    time: OsString,
-    /// The value of [`MARK`] in the processes of the test.
-    mark: String,
-}
-
 impl Programs {
-    /// Returns the installed programs, or `None` if the variables are not set. Fails without the variables if tests must not be skipped.
-    /// The tests are skipped in CI, because `make ci` does not install the programs.
-    fn installed() -> Option<Self> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let path = |name| std::env::var_os(name);
-        let paths = (path("NODE"), path("MCP_EVERYTHING"), path("MCP_TIME"));
-        let (Some(node), Some(everything), Some(time)) = paths else {
-            assert!(
-                path("UX_REQUIRE_THIRD_PARTY").is_none(),
-                "NODE, MCP_EVERYTHING or MCP_TIME is not set: see scripts/third-party"
-            );
-            // A print macro would be captured by the test harness.
-            let skipped = "SKIPPED: a test of an MCP server of another project, as NODE, MCP_EVERYTHING or MCP_TIME is not set; see scripts/third-party\n";
-            std::io::stderr().write_all(skipped.as_bytes()).unwrap();
-            return None;
-        };
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Some(Self {
-            node,
-            everything,
-            time,
-            mark: format!("{}-{count}", std::process::id()),
-        })
-    }
-
     /// Returns server-everything over standard input and output.
     fn everything(&self) -> McpServer {
         let command = StdioCommand::new(&self.node)
@@ -68,35 +29,6 @@ impl Programs {
             .args(["--local-timezone", zone])
             .env(MARK, &self.mark);
         McpServer::stdio("time", command)
-    }
-
-    /// Returns the IDs of the running processes of the test.
-    fn running(&self) -> Vec<String> {
-        let mark = format!("{MARK}={}", self.mark);
-        let entries = std::fs::read_dir("/proc").unwrap().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let is_marked = |pid: &String| {
-            // The environment of an ended process, or of a process of another user, cannot be read.
-            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            let mut variables = environment.split(|byte| *byte == 0);
-            variables.any(|variable| variable == mark.as_bytes()) && is_alive(pid)
-        };
-        pids.filter(is_marked).collect()
-    }
-
-    /// Returns the ID of the only running process of the test.
-    fn pid(&self) -> String {
-        let running = self.running();
-        assert_eq!(running.len(), 1, "{running:?}");
-        running.into_iter().next().unwrap()
-    }
-
-    /// Waits until no process of the test runs.
-    async fn end(&self) {
-        until("a process of the test still runs", async || {
-            self.running().is_empty().then_some(())
-        })
-        .await;
     }
 }
 
@@ -177,19 +109,6 @@ impl HttpServer {
     /// Kills the server and waits for its end.
     async fn kill(&mut self) {
         self.child.kill().await.unwrap();
-    }
-}
-
-/// Polls until the result is `Some`. Fails after a minute.
-async fn until<T>(problem: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(result) = poll().await {
-            return result;
-        }
-        assert!(Instant::now() < end, "{problem}");
-        tokio::task::yield_now().await;
-        std::thread::yield_now();
     }
 }
 
