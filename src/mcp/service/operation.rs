@@ -27,6 +27,8 @@ pub struct McpOperation {
     name: String,
     description: String,
     input_schema: Value,
+    /// The schema of structured content, which MCP permits only for objects.
+    output_schema: Option<Arc<JsonObject>>,
     executor: String,
     request: Arc<dyn Fn(Value) -> NewBreadcrumb + Send + Sync>,
 }
@@ -47,6 +49,7 @@ impl McpOperation {
             name: name.into(),
             description: description.into(),
             input_schema,
+            output_schema: None,
             executor: executor.into(),
             request: Arc::new(request),
         }
@@ -68,7 +71,11 @@ impl McpOperation {
                 .tags(["tool:request", "workspace:tools"])
                 .context(context)
         };
-        Self::new(name, &*spec.description, schema, dispatcher, request)
+        let mut operation = Self::new(name, &*spec.description, schema, dispatcher, request);
+        let output = spec.output_schema.as_deref().and_then(Value::as_object);
+        let output = output.filter(|schema| schema.get("type") == Some(&json!("object")));
+        operation.output_schema = output.cloned().map(Arc::new);
+        operation
     }
 
     pub(super) fn agent(id: &str, description: impl Into<String>) -> Self {
@@ -113,7 +120,11 @@ impl McpOperation {
         let mut schema = schema;
         // The protocol permits only schemas of objects.
         schema.entry("type").or_insert_with(|| "object".into());
-        Tool::new(self.name.clone(), self.description.clone(), schema)
+        let tool = Tool::new(self.name.clone(), self.description.clone(), schema);
+        match &self.output_schema {
+            Some(schema) => tool.with_raw_output_schema(Arc::clone(schema)),
+            None => tool,
+        }
     }
 }
 

@@ -109,3 +109,20 @@ async fn a_call_of_an_agent_does_not_run_other_agents() {
     assert_eq!(served.states().await, [RunState::Done]);
     served.running.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn tools_are_listed_with_their_schemas() {
+    let served = Served::start().await;
+
+    let list = raw(&served.url, "tools/list", json!({})).await;
+
+    let tools = list["result"]["tools"].as_array().unwrap();
+    let tool = |name| tools.iter().find(|tool| tool["name"] == name).unwrap();
+    assert_eq!(
+        tool("count")["inputSchema"]["properties"]["a"]["type"],
+        "integer"
+    );
+    assert_eq!(tool("count")["outputSchema"]["required"], json!(["call"]));
+    assert!(tool("helper").get("outputSchema").is_none());
+    served.running.stop().await.unwrap();
+}
