@@ -2,87 +2,145 @@
 
 use super::operation::{self, McpOperation};
 use super::people::{self, Asked};
-use super::{McpService, Shared};
+use super::progress::Progress;
+use super::{McpService, Shared, rounds};
 use crate::client::{ClientError, ReplyError, RequestHandle};
 use crate::clock::later;
 use crate::error::{Chain, excerpt};
 use crate::hex::hash;
 use crate::mcp::IDEMPOTENCY_KEY;
-use crate::model::{Selector, request_tag};
-use crate::store::{BreadcrumbStore, Query};
 use futures::future::BoxFuture;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResult, ProgressNotificationParam, RequestMetaObject,
-};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, ErrorData, ProtocolVersion};
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-/// Time between two looks at the progress and the questions of a run.
+/// Interval of the checks for progress and questions of a run.
 const STEP: Duration = Duration::from_secs(1);
-
-/// Interval of the progress reports without content, by which a client extends its timeout.
-const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// Maximum length of an idempotency key in bytes. A longer key is replaced by its digest.
 const MAX_KEY_BYTES: usize = 255;
 
-/// Runs one call to its end. Errors are results that the client's model can read.
+/// Runs one call to its end, or until it needs input of the client. Errors of the run are results that the client's model can read.
+///
+/// # Errors
+/// A protocol error if the client continues a call with a wrong state or with malformed input.
 pub(super) async fn run(
     service: &McpService,
     operation: &McpOperation,
     request: CallToolRequestParams,
     context: RequestContext<RoleServer>,
-) -> CallToolResult {
+) -> Result<CallToolResponse, ErrorData> {
     let shared = &service.shared;
-    let key = key_of(&context);
+    let failed = |problem: &str| Ok(operation::failed(problem).into());
+    let Ok(permit) = Arc::clone(&shared.calls).try_acquire_owned() else {
+        return failed("the server has too many calls in flight; retry later");
+    };
     let arguments = Value::Object(request.arguments.unwrap_or_default());
-    let sent = send(shared, operation, arguments, key.as_deref()).await;
-    let handle = match sent {
-        Ok(handle) => handle,
-        Err(error) => return operation::failed(&format!("the request cannot be sent: {error}")),
+    if let Err(problem) = operation.check(&arguments) {
+        return failed(&problem);
+    }
+    let key = Key::of(&context);
+    let handle = match &request.request_state {
+        Some(state) => rounds::resume(shared, operation, arguments, state).await?,
+        None => match send(shared, operation, arguments, key.as_ref()).await {
+            Ok(handle) => handle,
+            Err(error) => return failed(&format!("the request cannot be sent: {error}")),
+        },
     };
+    // A refused answer does not cancel the run, because the client can send another answer.
+    let answers = request.input_responses.unwrap_or_default();
+    let asked = rounds::answer(shared, &handle, answers).await?;
+    let is_repeatable = key.is_some_and(|key| key.is_repeatable);
     let mut guard = CancelOnDrop {
-        handle: key.is_none().then(|| handle.clone()),
+        handle: (!is_repeatable).then(|| handle.clone()),
+        permit: Some(permit),
     };
-    let result = select! {
-        result = wait(shared, &handle, &context) => result,
-        () = context.ct.cancelled() => {
-            return operation::failed("the client cancelled the call");
-        }
+    let ended = select! {
+        ended = wait(shared, &handle, &context, asked) => ended,
+        () = context.ct.cancelled() => return failed("the client cancelled the call"),
     };
-    guard.handle = None;
-    result
+    if ended.is_settled {
+        guard.handle = None;
+    }
+    Ok(ended.response)
 }
 
 async fn send(
     shared: &Shared,
     operation: &McpOperation,
     arguments: Value,
-    key: Option<&str>,
+    key: Option<&Key>,
 ) -> Result<RequestHandle, ClientError> {
     let breadcrumb = operation.request(arguments);
     let request = shared.client.request(operation.executor(), breadcrumb);
     match key {
-        Some(key) => request.key(key).send().await,
+        Some(key) => request.key(&*key.text).send().await,
         None => request.send().await,
     }
 }
 
-/// Returns the idempotency key of a call: the key in its metadata, or the session and the ID of a request over HTTP.
-fn key_of(context: &RequestContext<RoleServer>) -> Option<String> {
-    let sent = context.meta.0.get(IDEMPOTENCY_KEY);
-    if let Some(key) = sent.and_then(Value::as_str).filter(|key| !key.is_empty()) {
-        return Some(match key.len() <= MAX_KEY_BYTES {
-            true => key.to_owned(),
-            false => hash(&[key]),
-        });
+/// The idempotency key of a call.
+struct Key {
+    text: String,
+    /// If `true`, the client can repeat the call on another connection, so the run continues without this client.
+    is_repeatable: bool,
+}
+
+impl Key {
+    /// Returns the key in the metadata of a call, or the digest of the session and the request ID over HTTP.
+    fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+        let sent = context.meta.0.get(IDEMPOTENCY_KEY);
+        if let Some(key) = sent.and_then(Value::as_str).filter(|key| !key.is_empty()) {
+            return Some(Self {
+                text: match key.len() <= MAX_KEY_BYTES {
+                    true => key.to_owned(),
+                    false => hash(&[key]),
+                },
+                is_repeatable: true,
+            });
+        }
+        let parts = context.extensions.get::<axum::http::request::Parts>()?;
+        let session = parts.headers.get("mcp-session-id")?.to_str().ok()?;
+        Some(Self {
+            text: hash(&[session, &context.id.to_string()]),
+            is_repeatable: false,
+        })
     }
-    let parts = context.extensions.get::<axum::http::request::Parts>()?;
-    let session = parts.headers.get("mcp-session-id")?.to_str().ok()?;
-    Some(hash(&[session, &context.id.to_string()]))
+}
+
+/// The end of a wait for a run.
+struct Ended {
+    response: CallToolResponse,
+    /// If `true`, the run has ended, or it continues in a later round of the call. Otherwise the client no longer waits for the run.
+    is_settled: bool,
+}
+
+impl Ended {
+    fn settled(response: impl Into<CallToolResponse>) -> Self {
+        Self {
+            response: response.into(),
+            is_settled: true,
+        }
+    }
+
+    /// Returns the end of a wait without a reply.
+    fn without_reply(error: &ReplyError, handle: &RequestHandle) -> Self {
+        let is_settled = !matches!(
+            error,
+            ReplyError::TimedOut { .. } | ReplyError::Client { .. }
+        );
+        let error = error.to_string();
+        let message = format!("{}; the run is {}", excerpt(&error, 1_000), handle.id());
+        Self {
+            response: operation::failed(&message).into(),
+            is_settled,
+        }
+    }
 }
 
 /// Waits for the reply of a run. Meanwhile, reports progress, and asks the client the questions of the run.
@@ -90,11 +148,14 @@ async fn wait(
     shared: &Shared,
     handle: &RequestHandle,
     context: &RequestContext<RoleServer>,
-) -> CallToolResult {
+    mut asked: Asked,
+) -> Ended {
     let until = later(Instant::now(), shared.max_wait);
+    let has_rounds = context
+        .protocol_version()
+        .is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
     let mut progress = Progress::new(&context.meta);
-    let mut asked = Asked::default();
-    let mut asking: Option<BoxFuture<'_, ()>> = None;
+    let mut asking: Option<BoxFuture<'_, Option<String>>> = None;
     loop {
         let answered = async {
             match &mut asking {
@@ -103,97 +164,43 @@ async fn wait(
             }
         };
         select! {
-            () = answered => asking = None,
-            waited = handle.wait(STEP) => match waited {
-                Ok(reply) => return operation::result(&reply),
+            refused = answered => {
+                asking = None;
+                asked.ask_again(refused);
+            }
+            waited = handle.wait(STEP.min(until.saturating_duration_since(Instant::now()))) => match waited {
+                Ok(reply) => return Ended::settled(operation::result(&reply)),
                 Err(ReplyError::TimedOut { .. }) if Instant::now() < until => {}
-                Err(error) => return operation::failed(&message(&error, handle)),
+                Err(error) => return Ended::without_reply(&error, handle),
             }
         }
-        progress.report(shared, handle, context).await;
-        if asking.is_none() {
-            asking = people::next(shared, handle, context, &mut asked).await;
+        progress
+            .report(shared.client.store(), handle, context)
+            .await;
+        if asking.is_some() {
+            continue;
+        }
+        let mut open = people::open(shared, handle, context, &asked).await;
+        if has_rounds && !open.is_empty() {
+            return Ended::settled(rounds::input_required(handle, &open));
+        }
+        if let Some(question) = open.pop() {
+            asked.insert(&question);
+            asking = people::ask(shared, question, context);
         }
     }
-}
-
-fn message(error: &ReplyError, handle: &RequestHandle) -> String {
-    let error = error.to_string();
-    format!("{}; the run is {}", excerpt(&error, 1_000), handle.id())
-}
-
-/// The progress reports of one call.
-struct Progress {
-    /// The token of the client, if it wants progress reports.
-    token: Option<rmcp::model::ProgressToken>,
-    sent: f64,
-    /// The number of the last report of the tool that was sent.
-    last: u64,
-    reported: Instant,
-}
-
-impl Progress {
-    fn new(meta: &RequestMetaObject) -> Self {
-        Self {
-            token: meta.get_progress_token(),
-            sent: 0.0,
-            last: 0,
-            reported: Instant::now(),
-        }
-    }
-
-    /// Sends the newest progress report of the run's tool, or an empty one after some time.
-    async fn report(
-        &mut self,
-        shared: &Shared,
-        handle: &RequestHandle,
-        context: &RequestContext<RoleServer>,
-    ) {
-        let Some(token) = self.token.clone() else {
-            return;
-        };
-        let newest = newest(shared.client.store(), handle, self.last).await;
-        if newest.is_none() && self.reported.elapsed() < HEARTBEAT {
-            return;
-        }
-        self.sent += 1.0;
-        self.reported = Instant::now();
-        let mut report = ProgressNotificationParam::new(token, self.sent);
-        if let Some((number, text)) = newest {
-            self.last = number;
-            report.message = Some(text);
-        }
-        // A client that cannot be reached is noticed by the end of its connection.
-        context.peer.notify_progress(report).await.ok();
-    }
-}
-
-/// Returns the newest progress report of a request with a higher number than `after`: its number and its text.
-async fn newest(
-    store: &dyn BreadcrumbStore,
-    handle: &RequestHandle,
-    after: u64,
-) -> Option<(u64, String)> {
-    let id = handle.run().trigger_id.to_string();
-    let reports = Selector::schema("tool.progress.v1").all_tags([request_tag(&id)]);
-    let found = store.search(&Query::new(reports).limit(1)).await.ok()?;
-    let report = found.first()?;
-    let number = report.context.get("number").and_then(Value::as_u64)?;
-    let text = match report.context.get("progress")? {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    (number > after).then(|| (number, excerpt(&text, 1_000).into_owned()))
 }
 
 /// Cancels the run of a call that its client no longer waits for.
 struct CancelOnDrop {
     handle: Option<RequestHandle>,
+    /// The call's share of the calls in flight, which includes the time to cancel its run.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let Some(handle) = self.handle.take() else {
+        let (Some(handle), permit) = (self.handle.take(), self.permit.take()) else {
             return;
         };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -202,6 +209,7 @@ impl Drop for CancelOnDrop {
                     let run = handle.run();
                     tracing::warn!(error = %Chain(&error), %run, "cannot cancel the run of an MCP call whose client disconnected");
                 }
+                drop(permit);
             });
         }
     }

@@ -1,10 +1,11 @@
 //! Requests of MCP clients.
 
 use super::{McpService, call, operation};
+use crate::error::excerpt;
 use rmcp::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, Implementation,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, ErrorData, Implementation, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 
@@ -37,10 +38,10 @@ impl ServerHandler for McpService {
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(operation) = self.shared.operations.get(&*request.name) else {
             let known = self.names().join(", ");
-            let message = format!("there is no tool {:?}; there are {known}", request.name);
+            let (name, known) = (excerpt(&request.name, 200), excerpt(&known, 2_000));
+            let message = format!("there is no tool {name:?}; there are {known}");
             return Err(ErrorData::invalid_params(message, None));
         };
-        let result: CallToolResult = call::run(self, operation, request, context).await;
-        Ok(result.into())
+        call::run(self, operation, request, context).await
     }
 }

@@ -5,6 +5,8 @@ mod handler;
 mod http;
 mod operation;
 mod people;
+mod progress;
+mod rounds;
 
 pub use operation::McpOperation;
 
@@ -19,6 +21,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Default for [`McpService::max_calls`].
+const DEFAULT_MAX_CALLS: u32 = 1_000;
 
 /// An MCP server that lets MCP clients call tools, agents and workflows (feature `mcp-server`).
 ///
@@ -56,13 +62,18 @@ use std::time::Duration;
 /// # Repeated calls
 /// A client that sends `universal-executor/idempotency-key` in the `_meta` of a call gets the same run for each call with this key, from
 /// any process of the service. [`McpServer`](crate::mcp::McpServer) sends it. Such a run continues if the client disconnects or cancels the
-/// call. Within a session over HTTP, the ID of the session and the ID of the request have the same effect. Any other run is cancelled with
-/// its child runs when the client disconnects or cancels the call.
+/// call. Any other run is cancelled with its child runs when the client disconnects, cancels the call or ends its session, and when the
+/// [maximum wait](Self::max_wait) is over. Within a session over HTTP, a repeated request with the same request ID gets the same run, and the
+/// run continues during the session.
 ///
 /// # Progress and questions
 /// A call with a progress token gets the progress reports of the run's tool, and a report every ten seconds, by which clients extend their
 /// timeouts. If a [person](Self::answers_as) is set, and the client supports elicitation, the client is asked the questions that the run
 /// asks people. All other questions are answered with [`Client::questions`].
+///
+/// In protocol version 2026-07-28, a server cannot send requests to clients. The call ends with a request for input, and the client repeats
+/// it with the answers and with the ID of the run. Meanwhile, the run is suspended. If the client does not repeat the call, the run waits for
+/// an answer until the question expires.
 ///
 /// # Security
 /// A client can call all operations that the service lists, and nothing else. An approval that a tool needs applies to its calls. Serve
@@ -80,6 +91,9 @@ struct Shared {
     person: Option<Principal>,
     max_wait: Duration,
     allowed_hosts: Vec<String>,
+    /// The permits of the calls in flight.
+    calls: Arc<Semaphore>,
+    max_calls: u32,
 }
 
 impl McpService {
@@ -94,6 +108,8 @@ impl McpService {
                 person: None,
                 max_wait: Duration::from_secs(60 * 60),
                 allowed_hosts: vec!["localhost".into(), "127.0.0.1".into(), "::1".into()],
+                calls: Arc::new(Semaphore::new(permits(DEFAULT_MAX_CALLS))),
+                max_calls: DEFAULT_MAX_CALLS,
             }),
         }
     }
@@ -161,6 +177,15 @@ impl McpService {
         self
     }
 
+    /// Sets the maximum number of calls in flight, over all connections. Defaults to 1,000. Further calls fail immediately.
+    #[must_use]
+    pub fn max_calls(mut self, calls: u32) -> Self {
+        let shared = self.shared_mut();
+        shared.calls = Arc::new(Semaphore::new(permits(calls)));
+        shared.max_calls = calls;
+        self
+    }
+
     /// Sets the hosts that requests over HTTP may name in their `Host` header, to prevent DNS rebinding. Defaults to `localhost`,
     /// `127.0.0.1` and `::1`.
     #[must_use]
@@ -199,6 +224,13 @@ impl McpService {
     fn shared_mut(&mut self) -> &mut Shared {
         Arc::make_mut(&mut self.shared)
     }
+}
+
+/// Converts a number of calls to a number of permits.
+fn permits(calls: u32) -> usize {
+    usize::try_from(calls)
+        .unwrap_or(Semaphore::MAX_PERMITS)
+        .min(Semaphore::MAX_PERMITS)
 }
 
 impl fmt::Debug for McpService {

@@ -2,7 +2,7 @@
 
 use crate::client::Reply;
 use crate::model::NewBreadcrumb;
-use crate::tool::ToolSpec;
+use crate::tool::{Checker, ToolSpec};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool};
 use serde_json::{Value, json};
 use std::fmt;
@@ -31,12 +31,15 @@ pub struct McpOperation {
     output_schema: Option<Arc<JsonObject>>,
     executor: String,
     request: Arc<dyn Fn(Value) -> NewBreadcrumb + Send + Sync>,
+    /// The compiled schema of the input, or the problem of the schema. `None` if the executor checks its input.
+    checker: Option<Arc<Result<Checker, String>>>,
 }
 
 impl McpOperation {
     /// Creates an operation that sends the breadcrumb of `request` to an executor, whose response is the result.
     ///
-    /// `input_schema` is the JSON Schema of an object. The breadcrumb for equal input must be equal, so it must not contain the time.
+    /// `input_schema` is the JSON Schema of an object. With the feature `validate`, input that does not match it is refused before a request
+    /// is sent. The breadcrumb for equal input must be equal, so it must not contain the time.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -45,6 +48,7 @@ impl McpOperation {
         executor: impl Into<String>,
         request: impl Fn(Value) -> NewBreadcrumb + Send + Sync + 'static,
     ) -> Self {
+        let checker = Checker::compile(&input_schema);
         Self {
             name: name.into(),
             description: description.into(),
@@ -52,6 +56,7 @@ impl McpOperation {
             output_schema: None,
             executor: executor.into(),
             request: Arc::new(request),
+            checker: Some(Arc::new(checker)),
         }
     }
 
@@ -72,6 +77,8 @@ impl McpOperation {
                 .context(context)
         };
         let mut operation = Self::new(name, &*spec.description, schema, dispatcher, request);
+        // The dispatcher checks the input.
+        operation.checker = None;
         let output = spec.output_schema.as_deref().and_then(Value::as_object);
         let output = output.filter(|schema| schema.get("type") == Some(&json!("object")));
         operation.output_schema = output.cloned().map(Arc::new);
@@ -101,6 +108,24 @@ impl McpOperation {
 
     pub(super) fn executor(&self) -> &str {
         &self.executor
+    }
+
+    /// Checks the arguments of a call against the schema.
+    ///
+    /// # Errors
+    /// A sentence with the problem, for the client's model.
+    pub(super) fn check(&self, arguments: &Value) -> Result<(), String> {
+        match self.checker.as_deref() {
+            None => Ok(()),
+            Some(Ok(checker)) => {
+                let checked = checker.check(arguments);
+                checked.map_err(|problem| format!("invalid input: {problem}"))
+            }
+            Some(Err(problem)) => {
+                let name = &self.name;
+                Err(format!("the input schema of {name} is invalid: {problem}"))
+            }
+        }
     }
 
     pub(super) fn request(&self, arguments: Value) -> NewBreadcrumb {

@@ -18,40 +18,73 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Maximum number of questions of one call that the client is asked.
 const MAX_QUESTIONS: usize = 100;
 
-/// The IDs of the questions that the client was asked.
+/// The questions that the client was asked.
 #[derive(Debug, Default)]
-pub(super) struct Asked(BTreeSet<String>);
+pub(super) struct Asked {
+    ids: BTreeSet<String>,
+    /// The number of times that the client was asked, including questions with a refused answer.
+    count: usize,
+}
 
-/// Returns a future that asks the client an open question of a run that it was not asked yet, and writes the answer. Returns `None` if
-/// there is no such question, or if the client cannot be asked.
-pub(super) async fn next<'c>(
-    shared: &'c Shared,
-    handle: &RequestHandle,
-    context: &'c RequestContext<RoleServer>,
-    asked: &mut Asked,
-) -> Option<BoxFuture<'c, ()>> {
-    let person = shared.person.as_ref()?;
-    context.client_capabilities()?.elicitation?;
-    if asked.0.len() >= MAX_QUESTIONS {
-        return None;
+impl Asked {
+    pub(super) fn insert(&mut self, question: &QuestionView) {
+        self.ids.insert(question.id.clone());
+        self.count += 1;
     }
+
+    /// Lets the client be asked a question again.
+    pub(super) fn ask_again(&mut self, id: Option<String>) {
+        if let Some(id) = id {
+            self.ids.remove(&id);
+        }
+    }
+}
+
+/// Returns the open questions of a run that the client was not asked yet, the newest first. The list is empty if the client cannot be asked.
+pub(super) async fn open(
+    shared: &Shared,
+    handle: &RequestHandle,
+    context: &RequestContext<RoleServer>,
+    asked: &Asked,
+) -> Vec<QuestionView> {
+    let Some(person) = shared.person.as_ref().filter(|_| supports_forms(context)) else {
+        return Vec::new();
+    };
     // If the store fails, the next step reads again.
-    let open = shared.client.questions().open_for(person).await.ok()?;
-    let mut open = open.into_iter();
-    let question =
-        open.find(|question| question.run() == handle.run() && !asked.0.contains(&question.id))?;
-    asked.0.insert(question.id.clone());
+    let open = shared.client.questions().open_for(person).await;
+    let mut open = open.unwrap_or_default();
+    open.retain(|question| question.run() == handle.run() && !asked.ids.contains(&question.id));
+    open.truncate(MAX_QUESTIONS.saturating_sub(asked.count));
+    open
+}
+
+/// Returns `true` if the client can ask a person to fill in a form.
+fn supports_forms(context: &RequestContext<RoleServer>) -> bool {
+    let capabilities = context.client_capabilities();
+    let elicitation = capabilities.and_then(|capabilities| capabilities.elicitation);
+    // A capability without modes, as in versions before 2025-11-25, is that for forms.
+    elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none())
+}
+
+/// Returns a future that asks the client a question, and writes the answer. The future returns the ID of the question if its answer was
+/// refused. `None` if no person is set.
+pub(super) fn ask<'c>(
+    shared: &'c Shared,
+    question: QuestionView,
+    context: &'c RequestContext<RoleServer>,
+) -> Option<BoxFuture<'c, Option<String>>> {
+    let person = shared.person.as_ref()?;
     let ask = async move {
         let form = context.peer.create_elicitation(elicitation(&question));
-        if let Some(Ok(answer)) = within(ANSWER_TIMEOUT, form).await {
-            write(shared, &question, person, answer).await;
-        }
+        let answer = within(ANSWER_TIMEOUT, form).await?.ok()?;
+        let is_written = write(shared, &question, person, answer).await;
+        (!is_written).then_some(question.id)
     };
     Some(ask.boxed())
 }
 
 /// Returns the question as a form with one field.
-fn elicitation(question: &QuestionView) -> ElicitRequestParams {
+pub(super) fn elicitation(question: &QuestionView) -> ElicitRequestParams {
     let field = match question.kind {
         QuestionKind::Approval => json!({"type": "boolean", "title": "Approve"}),
         QuestionKind::Question if question.options.is_empty() => {
@@ -74,8 +107,14 @@ fn elicitation(question: &QuestionView) -> ElicitRequestParams {
 /// The name of the only field of the form.
 const FIELD: &str = "answer";
 
-/// Writes the answer of the client. A declined question remains open for other people, and a declined approval is a rejection.
-async fn write(shared: &Shared, question: &QuestionView, person: &Principal, answer: ElicitResult) {
+/// Writes the answer of the client. A declined question remains open for other people, and a declined approval is a rejection. Returns
+/// `false` if the answer was refused.
+pub(super) async fn write(
+    shared: &Shared,
+    question: &QuestionView,
+    person: &Principal,
+    answer: ElicitResult,
+) -> bool {
     let questions = shared.client.questions();
     let content = answer.content.unwrap_or_default();
     let given = content.get(FIELD).cloned();
@@ -83,7 +122,7 @@ async fn write(shared: &Shared, question: &QuestionView, person: &Principal, ans
         ElicitationAction::Accept => true,
         ElicitationAction::Decline => false,
         // The enum can get further actions, which are no answers either.
-        ElicitationAction::Cancel | _ => return,
+        ElicitationAction::Cancel | _ => return true,
     };
     let written = match question.kind {
         QuestionKind::Approval if is_accepted && given == Some(Value::Bool(true)) => {
@@ -93,16 +132,19 @@ async fn write(shared: &Shared, question: &QuestionView, person: &Principal, ans
             let reason = "the person declined in the MCP client";
             questions.reject(&question.id, person, reason).await
         }
-        QuestionKind::Question => match given.filter(|_| is_accepted) {
-            Some(given) => questions.answer(&question.id, person, given).await,
-            None => return,
-        },
+        QuestionKind::Question if !is_accepted => return true,
+        QuestionKind::Question => {
+            let given = given.unwrap_or(Value::Null);
+            questions.answer(&question.id, person, given).await
+        }
     };
-    if let Err(error) = written {
+    if let Err(error) = &written {
+        let error = Chain(error).to_string();
         tracing::warn!(
             question = &*question.id,
             error = %Chain(&error),
             "cannot write the answer of an MCP client to a question"
         );
     }
+    written.is_ok()
 }

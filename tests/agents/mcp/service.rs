@@ -97,6 +97,50 @@ async fn a_run_with_a_key_continues_after_its_client_has_left() {
     served.running.stop().await.unwrap();
 }
 
+#[cfg(feature = "validate")]
+#[tokio::test]
+async fn invalid_input_of_an_agent_is_refused_without_a_run() {
+    let served = Served::start().await;
+    let url = &*served.url;
+    let message = json!({"name": "helper", "arguments": {"text": "Where is order 7?"}});
+
+    let answer = raw(url, "tools/call", message).await;
+
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("message"), "{text}");
+    assert!(served.states().await.is_empty());
+    served.running.stop().await.unwrap();
+}
+
+/// Waits until the runs of the service have these states.
+async fn reach(served: &Served, states: &[RunState]) {
+    let reached = async {
+        while served.states().await != states {
+            tokio::task::yield_now().await;
+        }
+    };
+    let reached = tokio::time::timeout(Duration::from_secs(60), reached).await;
+    assert!(
+        reached.is_ok(),
+        "{:?} is not {states:?}",
+        served.states().await
+    );
+}
+
+/// Waits until the tool `slow` has started. It writes its progress before it waits.
+async fn started(served: &Served) {
+    while served
+        .store
+        .latest("tool.progress.v1")
+        .await
+        .unwrap()
+        .is_none()
+    {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_call_of_an_agent_does_not_run_other_agents() {
     let served = Served::start().await;
@@ -107,6 +151,179 @@ async fn a_call_of_an_agent_does_not_run_other_agents() {
 
     assert_eq!(answer, Ok(json!("Order 7 is shipped.")));
     assert_eq!(served.states().await, [RunState::Done]);
+    served.running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_disconnect_cancels_a_run_without_a_key() {
+    let served = Served::start().await;
+    let connection = ask(&served.url, "tools/call", json!({"name": "slow"})).await;
+    started(&served).await;
+
+    drop(connection);
+
+    reach(&served, &[RunState::Failed]).await;
+    served.running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cancelled_request_in_a_session_cancels_its_run() {
+    let served = Served::start().await;
+    let session = Session::start(&served.url).await;
+    let _connection = session.ask(7, "tools/call", json!({"name": "slow"})).await;
+    started(&served).await;
+
+    session
+        .notify("notifications/cancelled", json!({"requestId": 7}))
+        .await;
+
+    reach(&served, &[RunState::Failed]).await;
+    served.running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_disconnect_in_a_session_does_not_cancel_a_run() {
+    let served = Served::start().await;
+    let session = Session::start(&served.url).await;
+    let connection = session.ask(7, "tools/call", json!({"name": "slow"})).await;
+    started(&served).await;
+
+    drop(connection);
+    let finished = session
+        .ask(8, "tools/call", json!({"name": "finish"}))
+        .await;
+    let finished = read(finished).await.message();
+
+    assert_eq!(finished["result"]["isError"], false, "{finished}");
+    reach(&served, &[RunState::Done; 2]).await;
+    served.running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_without_a_key_is_cancelled_after_the_maximum_wait() {
+    let served = Served::start_with(|service| service.max_wait(Duration::from_millis(10))).await;
+
+    let answer = raw(&served.url, "tools/call", json!({"name": "slow"})).await;
+
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("has not ended within"), "{text}");
+    reach(&served, &[RunState::Failed]).await;
+    served.running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn calls_over_the_limit_are_refused() {
+    let served = Served::start_with(|service| service.max_calls(1)).await;
+    let connection = ask(&served.url, "tools/call", json!({"name": "slow"})).await;
+    started(&served).await;
+
+    let refused = raw(&served.url, "tools/call", json!({"name": "count"})).await;
+    served.shared.finish.notify_one();
+    let finished = read(connection).await.message();
+    let counted = raw(&served.url, "tools/call", json!({"name": "count"})).await;
+
+    let text = &refused["result"]["content"][0]["text"];
+    assert_eq!(text, "the server has too many calls in flight; retry later");
+    assert_eq!(finished["result"]["isError"], false, "{finished}");
+    assert_eq!(counted["result"]["isError"], false, "{counted}");
+    served.running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_a_short_protocol_error() {
+    let served = Served::start().await;
+    let name = "x".repeat(100_000);
+
+    let answer = raw(&served.url, "tools/call", json!({"name": name})).await;
+
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(
+        message.len() < 3_000 && message.contains("count"),
+        "{message}"
+    );
+    served.running.stop().await.unwrap();
+}
+
+/// Calls the agent `cashier`, and returns its request for input.
+async fn question(served: &Served) -> Value {
+    let arguments = json!({"message": "Pay 5."});
+    let answer = raw(
+        &served.url,
+        "tools/call",
+        json!({"name": "cashier", "arguments": arguments}),
+    )
+    .await;
+    let result = answer["result"].clone();
+    assert_eq!(result["resultType"], "input_required", "{answer}");
+    assert_eq!(result["inputRequests"].as_object().unwrap().len(), 1);
+    result
+}
+
+/// Repeats a call with a state and an answer to all questions.
+async fn continued(
+    served: &Served,
+    name: &str,
+    message: &str,
+    question: &Value,
+    answer: &Value,
+) -> Value {
+    let questions = question["inputRequests"].as_object().unwrap().keys();
+    let answers: Value = questions.map(|id| (id.clone(), answer.clone())).collect();
+    let params = json!({
+        "name": name, "arguments": {"message": message},
+        "requestState": question["requestState"], "inputResponses": answers,
+    });
+    raw(&served.url, "tools/call", params).await
+}
+
+#[tokio::test]
+async fn a_call_that_needs_input_continues_the_same_run() {
+    let served = Served::start().await;
+    let asked = question(&served).await;
+    assert_eq!(served.states().await, [RunState::Suspended]);
+
+    let malformed = continued(&served, "cashier", "Pay 5.", &asked, &json!("yes")).await;
+    assert_eq!(malformed["error"]["code"], -32602, "{malformed}");
+    let approved = json!({"action": "accept", "content": {"answer": true}});
+    let paid = continued(&served, "cashier", "Pay 5.", &asked, &approved).await;
+    let repeated = continued(&served, "cashier", "Pay 5.", &asked, &approved).await;
+
+    let text = paid["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("paid"), "{paid}");
+    assert_eq!(repeated["result"], paid["result"]);
+    assert_eq!(served.states().await, [RunState::Done]);
+    served.running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_state_of_another_call_is_refused() {
+    let served = Served::start().await;
+    let asked = question(&served).await;
+    let approved = json!({"action": "accept", "content": {"answer": true}});
+    let state = asked["requestState"].as_str().unwrap();
+    let unknown = state.replacen(char::is_numeric, "f", 30);
+    let forged = state.replace(":cashier", ":helper");
+
+    for (name, message, state) in [
+        ("helper", "Pay 5.", state),
+        ("count", "Pay 5.", state),
+        ("cashier", "Pay 6.", state),
+        ("cashier", "Pay 5.", "no run"),
+        ("cashier", "Pay 5.", &*unknown),
+        ("cashier", "Pay 5.", &*forged),
+    ] {
+        let mut asked = asked.clone();
+        asked["requestState"] = json!(state);
+        let answer = continued(&served, name, message, &asked, &approved).await;
+        assert_eq!(
+            answer["error"]["code"], -32602,
+            "{name} {message} {state}: {answer}"
+        );
+    }
+
+    assert_eq!(served.states().await, [RunState::Suspended]);
     served.running.stop().await.unwrap();
 }
 
