@@ -91,6 +91,7 @@ struct Shared {
     person: Option<Principal>,
     max_wait: Duration,
     allowed_hosts: Vec<String>,
+    allowed_origins: Vec<String>,
     /// The permits of the calls in flight.
     calls: Arc<Semaphore>,
     max_calls: u32,
@@ -108,6 +109,7 @@ impl McpService {
                 person: None,
                 max_wait: Duration::from_secs(60 * 60),
                 allowed_hosts: vec!["localhost".into(), "127.0.0.1".into(), "::1".into()],
+                allowed_origins: Vec::new(),
                 calls: Arc::new(Semaphore::new(permits(DEFAULT_MAX_CALLS))),
                 max_calls: DEFAULT_MAX_CALLS,
             }),
@@ -191,6 +193,17 @@ impl McpService {
     #[must_use]
     pub fn allowed_hosts<T: Into<String>>(mut self, hosts: impl IntoIterator<Item = T>) -> Self {
         self.shared_mut().allowed_hosts = hosts.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets the web origins whose pages may send requests over HTTP, such as `https://app.example.com:443` or `http://localhost:*`. Defaults to
+    /// none: a request with an `Origin` header, which browsers set, is refused.
+    #[must_use]
+    pub fn allowed_origins<T: Into<String>>(
+        mut self,
+        origins: impl IntoIterator<Item = T>,
+    ) -> Self {
+        self.shared_mut().allowed_origins = origins.into_iter().map(Into::into).collect();
         self
     }
 

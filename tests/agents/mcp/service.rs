@@ -231,6 +231,38 @@ async fn calls_over_the_limit_are_refused() {
 }
 
 #[tokio::test]
+async fn requests_from_other_hosts_or_web_pages_and_large_requests_are_refused() {
+    let served =
+        Served::start_with(|service| service.allowed_origins(["http://localhost:*"])).await;
+    let (headers, message) = request("tools/list", json!({}));
+    let headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (*name, &**value))
+        .collect();
+    let large = json!({"name": "count", "arguments": {"text": "x".repeat(5 << 20)}});
+    let (large_headers, large) = request("tools/call", large);
+    let large_headers: Vec<(&str, &str)> = large_headers
+        .iter()
+        .map(|(name, value)| (*name, &**value))
+        .collect();
+
+    for (header, status) in [
+        (("Host", "localhost"), 200),
+        (("Host", "rebound.example"), 403),
+        (("Origin", "http://localhost:6274"), 200),
+        (("Origin", "https://page.example"), 403),
+    ] {
+        let headers: Vec<_> = headers.iter().copied().chain([header]).collect();
+        let response = read(send(&served.url, &headers, &message).await).await;
+        assert_eq!(response.status, status, "{header:?}: {response:?}");
+    }
+    let response = read(send(&served.url, &large_headers, &large).await).await;
+    assert_eq!(response.status, 413, "{response:?}");
+    assert!(served.states().await.is_empty());
+    served.running.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_unknown_tool_is_a_short_protocol_error() {
     let served = Served::start().await;
     let name = "x".repeat(100_000);
@@ -341,5 +373,20 @@ async fn tools_are_listed_with_their_schemas() {
     );
     assert_eq!(tool("count")["outputSchema"]["required"], json!(["call"]));
     assert!(tool("helper").get("outputSchema").is_none());
+    served.running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_outlives_a_call_of_several_minutes() {
+    let served = Served::start().await;
+    let session = Session::start(&served.url).await;
+    let connection = session.ask(7, "tools/call", json!({"name": "slow"})).await;
+    started(&served).await;
+
+    tokio::time::sleep(Duration::from_secs(7 * 60)).await;
+    served.shared.finish.notify_one();
+    let finished = read(connection).await.message();
+
+    assert_eq!(finished["result"]["content"][0]["text"], "finished");
     served.running.stop().await.unwrap();
 }
