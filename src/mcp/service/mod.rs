@@ -7,16 +7,13 @@ mod operation;
 mod people;
 mod progress;
 mod rounds;
+mod stdio;
 
 pub use operation::McpOperation;
 
 use crate::client::{Client, Principal};
-use crate::error::{BoxError, excerpt};
 use crate::executor::UniversalExecutor as _;
-use crate::mcp::McpError;
-use crate::mcp::error::opaque;
 use crate::tool::ToolDispatcher;
-use rmcp::ServiceExt as _;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -211,27 +208,6 @@ impl McpService {
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.shared.operations.keys().map(String::as_str).collect()
-    }
-
-    /// Serves one client over the standard input and output of this process, until the client closes the input.
-    ///
-    /// Nothing else may write to the standard output. Logs must go to the standard error.
-    ///
-    /// # Errors
-    /// [`McpError::Connect`] if the handshake fails.
-    pub async fn serve_stdio(self) -> Result<(), McpError> {
-        let name = self.shared.name.clone();
-        let failed = |source: BoxError| McpError::Connect {
-            server: excerpt(&name, 80).into_owned(),
-            source,
-        };
-        let serving = self.serve(rmcp::transport::stdio()).await;
-        let serving = serving.map_err(|error| failed(opaque(&error)))?;
-        serving
-            .waiting()
-            .await
-            .map_err(|error| failed(opaque(&error)))?;
-        Ok(())
     }
 
     fn shared_mut(&mut self) -> &mut Shared {

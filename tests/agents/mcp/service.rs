@@ -376,6 +376,47 @@ async fn tools_are_listed_with_their_schemas() {
     served.running.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn the_end_of_the_input_cancels_a_call_before_the_server_ends() {
+    let [program, args @ ..] = &*stdio_command() else {
+        panic!("no command");
+    };
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let client = json!({"name": "raw", "version": "1"});
+    let start = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+    let call = json!({"name": "slow", "_meta": {"progressToken": 1}});
+    for message in [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": start}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}),
+    ] {
+        let line = format!("{message}\n");
+        input.write_all(line.as_bytes()).await.unwrap();
+    }
+    let progress = async {
+        while let Some(line) = output.next_line().await.unwrap() {
+            if line.contains("notifications/progress") {
+                return;
+            }
+        }
+        panic!("the server ended before the progress of the tool");
+    };
+    progress.await;
+
+    drop(input);
+
+    // The process fails if the run has not ended.
+    assert!(child.wait().await.unwrap().success());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_outlives_a_call_of_several_minutes() {
     let served = Served::start().await;
