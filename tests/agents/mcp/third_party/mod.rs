@@ -1,5 +1,7 @@
 //! Tests with programs of other projects, which `scripts/third-party` installs. Without them, the tests are skipped.
 
+#[cfg(feature = "mcp-server")]
+mod clients;
 mod servers;
 
 use crate::child::is_alive;
