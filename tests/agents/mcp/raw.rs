@@ -69,7 +69,7 @@ pub(super) async fn read(mut connection: TcpStream) -> Response {
 }
 
 /// Returns the headers and the message of a request in the newest protocol version, by a client that supports elicitation.
-pub(super) fn request<'a>(method: &'a str, mut params: Value) -> (Vec<(&'a str, String)>, Value) {
+pub(super) fn request(method: &str, mut params: Value) -> (Vec<(&str, String)>, Value) {
     let mut headers = vec![
         ("MCP-Protocol-Version", NEWEST.to_owned()),
         ("Mcp-Method", method.to_owned()),

@@ -76,7 +76,7 @@ fn tools(shared: &Shared) -> [JsonTool; 6] {
     let finish = Arc::clone(&shared.finish);
     let finish = json_tool("finish", "Ends `slow`.", object(), move |_, _| {
         finish.notify_one();
-        async { Ok(json!("told")) }
+        async { Ok(json!("ended")) }
     });
     let observed = shared.clone();
     let description = "Waits until a call of `slow` is dropped.";
