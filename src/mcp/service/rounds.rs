@@ -95,8 +95,7 @@ pub(super) async fn answer(
 }
 
 fn unavailable(error: &(dyn std::error::Error + 'static)) -> ErrorData {
-    let error = Chain(error).to_string();
-    tracing::warn!(error, "cannot continue the call of an MCP client");
+    tracing::warn!(error = %Chain(error), "cannot continue the call of an MCP client");
     ErrorData::internal_error(
         "the store is unavailable; retry the call with the same state",
         None,
