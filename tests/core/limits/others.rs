@@ -156,6 +156,16 @@ pub(super) const CAPACITIES: &[(&str, &str, &str)] = &[
         "src/agent/providers/cli/refusal.rs MAX_CALLS",
     ),
     (
+        "src/mcp/service/mod.rs",
+        "permits(DEFAULT_MAX_CALLS)",
+        "src/mcp/service/mod.rs DEFAULT_MAX_CALLS",
+    ),
+    (
+        "src/mcp/service/mod.rs",
+        "permits(calls)",
+        "src/mcp/service/mod.rs DEFAULT_MAX_CALLS",
+    ),
+    (
         "src/runtime/ack_tracker.rs",
         "max_deliveries",
         "src/runtime/settings.rs Settings.max_deliveries",
