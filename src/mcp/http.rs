@@ -89,16 +89,41 @@ fn is_unknown(error: &Failure) -> bool {
     )
 }
 
-/// Returns `true` if the server did not process a request that failed with this error.
-pub(super) fn is_unprocessed(error: &(dyn std::error::Error + 'static)) -> bool {
+/// The damage of a failed request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Damage {
+    /// The request was refused before the server processed it. Other requests can succeed.
+    Refused,
+    /// The server did not process the request, and the connection cannot be used any more.
+    Unprocessed,
+    /// The answer to this request cannot be used. Other requests can succeed.
+    OneAnswer,
+    /// The connection cannot be used any more, and the server may have processed the request.
+    Connection,
+}
+
+/// Returns the damage of a request that failed with this error.
+pub(super) fn damage(error: &(dyn std::error::Error + 'static)) -> Damage {
+    const TOO_MANY_REQUESTS: u16 = 429;
     match error.downcast_ref::<Failure>() {
-        Some(StreamableHttpError::SessionExpired) => true,
-        Some(StreamableHttpError::Client(error)) => error.is_connect(),
-        Some(StreamableHttpError::Io(error)) => {
-            error.get_ref().is_some_and(|error| error.is::<NoToken>())
+        Some(StreamableHttpError::SessionExpired) => Damage::Unprocessed,
+        Some(StreamableHttpError::Client(error)) if error.is_connect() => Damage::Unprocessed,
+        Some(StreamableHttpError::Io(error))
+            if error.get_ref().is_some_and(|error| error.is::<NoToken>()) =>
+        {
+            Damage::Refused
         }
-        Some(_) => false,
-        None => error.source().is_some_and(is_unprocessed),
+        Some(StreamableHttpError::InsufficientScope(_)) => Damage::Refused,
+        Some(StreamableHttpError::HttpStatus(error)) => match error.status {
+            TOO_MANY_REQUESTS => Damage::Refused,
+            _ => Damage::OneAnswer,
+        },
+        Some(
+            StreamableHttpError::ResponseBodyTooLarge { .. }
+            | StreamableHttpError::UnexpectedContentType(_),
+        ) => Damage::OneAnswer,
+        Some(_) => Damage::Connection,
+        None => error.source().map_or(Damage::Connection, damage),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::clock::within;
 use crate::error::{BoxError, Chain};
 use crate::store::BreadcrumbStore;
 use rmcp::model::{PaginatedRequestParams, SubscriptionFilter};
-use rmcp::service::{Peer, RoleClient, Subscription};
+use rmcp::service::{ClientCacheConfig, Peer, RoleClient, Subscription};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::pin;
@@ -31,6 +31,9 @@ const MAX_TOOLS: usize = 128;
 
 /// Interval at which the tools of a connected server are listed again, for servers that do not report changes.
 const LIST_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Delay before the tools of a connected server are compared again if the records of the accepted tools cannot be read or written.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Minimum interval between two lists of the tools of a server, however often the server reports changes.
 const MIN_LIST_INTERVAL: Duration = Duration::from_secs(1);
@@ -229,11 +232,16 @@ impl Shared {
                 () = self.handler.tools_changed() => due = due.min(listed + MIN_LIST_INTERVAL),
                 () = next_change(&mut subscription) => due = due.min(listed + MIN_LIST_INTERVAL),
                 () = sleep_until(due) => {
-                    if let Err(error) = self.list_again(&peer).await {
-                        return error.into();
-                    }
+                    let compared = self.list_again(&peer).await;
                     listed = Instant::now();
-                    due = listed + LIST_INTERVAL;
+                    due = listed + match compared {
+                        Ok(()) => LIST_INTERVAL,
+                        Err(error) if is_of_store(&error) => {
+                            self.log_uncompared(&error);
+                            RETRY_INTERVAL
+                        }
+                        Err(error) => return error.into(),
+                    };
                 }
             }
         }
@@ -245,13 +253,11 @@ impl Shared {
         const LONGEST: Duration = Duration::from_secs(30);
         let mut attempt = 0;
         loop {
-            let connected = async {
-                let (service, listing) = self.connect().await?;
-                self.compare(&listing).await?;
-                Ok::<_, McpError>(service)
-            };
-            match connected.await {
-                Ok(service) => return service,
+            match self.connect().await {
+                Ok((service, listing)) => {
+                    self.compare_at_last(&listing).await;
+                    return service;
+                }
                 Err(error) => {
                     attempt += 1;
                     let delay = full_jitter(attempt, FIRST, LONGEST, chance()).max(FIRST / 5);
@@ -265,11 +271,27 @@ impl Shared {
         }
     }
 
+    /// Compares the listed tools with the accepted ones, again and again until the store works.
+    async fn compare_at_last(&self, listing: &Listing) {
+        while let Err(error) = self.compare(listing).await {
+            self.log_uncompared(&error);
+            sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    fn log_uncompared(&self, error: &McpError) {
+        let (server, delay) = (&*self.settings.name, RETRY_INTERVAL);
+        warn!(server, error = %Chain(error), ?delay, "cannot compare the tools of an MCP server with the accepted ones, will retry");
+    }
+
     /// Connects to the server and lists its tools, within the timeout of the settings.
     async fn connect(&self) -> Result<(Service, Listing), McpError> {
         let timeout = self.settings.connect_timeout;
         let connected = async {
             let service = transport::open(&self.settings, self.handler.clone()).await?;
+            // Each list must show the tools that the server has now, however long the server permits to cache them.
+            let no_cache = ClientCacheConfig::disabled();
+            service.peer().set_response_cache_config(no_cache).await;
             let listing = self.list(service.peer()).await?;
             Ok((service, listing))
         };
@@ -410,6 +432,20 @@ impl std::fmt::Debug for Shared {
         f.debug_struct("Shared")
             .field("server", &self.settings.name)
             .finish_non_exhaustive()
+    }
+}
+
+/// Returns `true` if an error says nothing about the connection to the server.
+fn is_of_store(error: &McpError) -> bool {
+    match error {
+        McpError::Store { .. } | McpError::BadRecord { .. } => true,
+        McpError::BadName { .. }
+        | McpError::BadEndpoint { .. }
+        | McpError::Start { .. }
+        | McpError::Connect { .. }
+        | McpError::Timeout { .. }
+        | McpError::UnknownTool { .. }
+        | McpError::ChangedAgain { .. } => false,
     }
 }
 

@@ -91,10 +91,14 @@ impl Transport<RoleClient> for Program {
         self.pipes.receive().await
     }
 
-    /// Closes the standard input of the program, and gives the program a moment to exit.
+    /// Closes the standard input of the program, and gives the program a moment to exit. The input cannot be closed while a message is
+    /// being written, so a program that no longer reads is killed without it.
     async fn close(&mut self) -> Result<(), io::Error> {
-        self.pipes.close().await?;
-        within(GRACE, self.child.wait()).await;
+        let exited = async {
+            self.pipes.close().await?;
+            self.child.wait().await
+        };
+        within(GRACE, exited).await;
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::IDEMPOTENCY_KEY;
 use super::admission::Admission;
-use super::http::is_unprocessed;
+use super::http::{Damage, damage};
 use super::link::Link;
 use super::records::Accepted;
 use super::result;
@@ -179,10 +179,17 @@ impl Tool for McpTool {
             match send(&self.link, &peer, params.clone(), &context).await {
                 Ok(output) => return Ok(output),
                 Err(Failed::Answered(error)) => return Err(error),
-                Err(Failed::Unprocessed(why)) => reason = why,
-                Err(Failed::Lost(why)) => lost = Some(why),
+                Err(Failed::Unsent(why)) => return Err(self.no_answer(None, &why)),
+                Err(Failed::Unprocessed(why)) => {
+                    self.link.lost(number);
+                    reason = why;
+                }
+                Err(Failed::Unanswered(why)) => lost = Some(why),
+                Err(Failed::Lost(why)) => {
+                    self.link.lost(number);
+                    lost = Some(why);
+                }
             }
-            self.link.lost(number);
             if lost.is_some() && self.settings.retry != RetrySafety::Idempotent {
                 break;
             }
@@ -193,8 +200,12 @@ impl Tool for McpTool {
 
 /// The failure of one request.
 enum Failed {
+    /// The request was refused before the server processed it, for example without a token. Other requests can succeed.
+    Unsent(String),
     /// The server did not process the request, and the connection cannot be used any more.
     Unprocessed(String),
+    /// The answer to this request cannot be used. Other requests can succeed.
+    Unanswered(String),
     /// The connection was lost before the answer.
     Lost(String),
     /// The server, or the conversion of its answer, failed the call.
@@ -211,7 +222,11 @@ async fn send(
 ) -> Result<Value, Failed> {
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options());
-    let handle = sent.await.map_err(failed)?;
+    let handle = sent.await.map_err(|error| match error {
+        // The request was not handed to the connection.
+        ServiceError::TransportClosed => Failed::Unprocessed("the server closed it".to_owned()),
+        error => failed(error),
+    })?;
     let mut reports = link.handler().progress_of(handle.progress_token.clone());
     let mut request = InFlight(Some(handle));
     let result = loop {
@@ -256,9 +271,11 @@ fn failed(error: ServiceError) -> Failed {
             // Without the first level, which names Rust types.
             let error: &(dyn std::error::Error + 'static) = sent.error.as_ref();
             let reason = super::error::opaque(error).to_string();
-            return match is_unprocessed(error) {
-                true => Failed::Unprocessed(reason),
-                false => Failed::Lost(reason),
+            return match damage(error) {
+                Damage::Refused => Failed::Unsent(reason),
+                Damage::Unprocessed => Failed::Unprocessed(reason),
+                Damage::OneAnswer => Failed::Unanswered(reason),
+                Damage::Connection => Failed::Lost(reason),
             };
         }
         ServiceError::McpError(error) => {

@@ -16,6 +16,9 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 /// Maximum size in bytes of one message from an MCP server. A larger message is discarded, so its call times out or fails.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
+/// Maximum number of concurrent requests to an MCP server over HTTP. Further requests wait.
+const MAX_REQUESTS: usize = 1_000;
+
 /// A connection to an MCP server after the handshake. Dropping it ends the program of the server.
 pub(super) type Service = RunningService<RoleClient, Handler>;
 
@@ -66,6 +69,8 @@ fn http(
     let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
     config.max_json_response_size = MAX_MESSAGE_BYTES;
     config.max_sse_event_size = MAX_MESSAGE_BYTES;
+    // The settings of the tools limit their concurrent calls. A lower limit would delay the list of tools behind the calls.
+    config.max_concurrent_requests = MAX_REQUESTS;
     // The server may have other tools in a new session, so the link connects again and compares them before the next call.
     config.reinit_on_expired_session = false;
     let client = TokenClient::new(client, endpoint.token.clone());

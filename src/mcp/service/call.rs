@@ -6,7 +6,7 @@ use super::progress::Progress;
 use super::{McpService, Shared, rounds};
 use crate::client::{ClientError, ReplyError, RequestHandle};
 use crate::clock::later;
-use crate::error::{Chain, excerpt};
+use crate::error::{Chain, Retry, excerpt};
 use crate::hex::hash;
 use crate::mcp::IDEMPOTENCY_KEY;
 use futures::future::BoxFuture;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// Interval of the checks for progress and questions of a run.
 const STEP: Duration = Duration::from_secs(1);
@@ -44,7 +44,9 @@ pub(super) async fn run(
     if let Err(problem) = operation.check(&arguments) {
         return failed(&problem);
     }
-    let key = Key::of(&context);
+    // Without the capability, each call has a new run, and keys have no effect.
+    let has_keys = shared.client.store().capabilities().keyed_requests;
+    let key = Key::of(&context).filter(|_| has_keys);
     let handle = match &request.request_state {
         Some(state) => rounds::resume(shared, operation, arguments, state).await?,
         None => match send(shared, operation, arguments, key.as_ref()).await {
@@ -171,6 +173,8 @@ async fn wait(
             waited = handle.wait(STEP.min(until.saturating_duration_since(Instant::now()))) => match waited {
                 Ok(reply) => return Ended::settled(operation::result(&reply)),
                 Err(ReplyError::TimedOut { .. }) if Instant::now() < until => {}
+                // The run continues, and a later read can succeed.
+                Err(ReplyError::Client(error)) if error.retry() != Retry::Never && Instant::now() < until => sleep(STEP).await,
                 Err(error) => return Ended::without_reply(&error, handle),
             }
         }

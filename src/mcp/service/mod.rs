@@ -61,7 +61,8 @@ const DEFAULT_MAX_CALLS: u32 = 1_000;
 /// any process of the service. [`McpServer`](crate::mcp::McpServer) sends it. Such a run continues if the client disconnects or cancels the
 /// call. Any other run is cancelled with its child runs when the client disconnects, cancels the call or ends its session, and when the
 /// [maximum wait](Self::max_wait) is over. Within a session over HTTP, a repeated request with the same request ID gets the same run, and the
-/// run continues during the session.
+/// run continues during the session. Keys have no effect on a store without
+/// [`keyed_requests`](crate::store::Capabilities::keyed_requests). Every client of the server that knows a key gets the result of its run.
 ///
 /// # Progress and questions
 /// A call with a progress token gets the progress reports of the run's tool, and a report every ten seconds, by which clients extend their

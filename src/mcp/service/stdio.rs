@@ -61,16 +61,19 @@ impl McpService {
             tokio::time::sleep(GRACE).await;
         };
         let quit = select! {
-            quit = &mut served => quit,
+            quit = &mut served => Some(quit),
             () = ended => {
                 stop.cancel();
-                served.await
+                // A client that does not read its output must not delay the end.
+                within(CANCEL_TIMEOUT, served).await
             }
         };
         // The process may end after this function, so it waits until the runs are cancelled.
         within(CANCEL_TIMEOUT, shared.calls.acquire_many(shared.max_calls)).await;
-        quit.map_err(|error| failed(opaque(&error)))?;
-        Ok(())
+        match quit {
+            Some(Err(error)) => Err(failed(opaque(&error))),
+            Some(Ok(_)) | None => Ok(()),
+        }
     }
 }
 

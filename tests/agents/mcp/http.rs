@@ -104,7 +104,7 @@ async fn a_refused_or_failing_token_is_an_error_without_the_token() {
 }
 
 #[tokio::test]
-async fn a_call_without_a_token_is_not_an_unknown_outcome() {
+async fn a_call_without_a_token_is_not_an_unknown_outcome_and_ends_no_connection() {
     let is_revoked = Arc::new(AtomicBool::new(false));
     let revoked = Arc::clone(&is_revoked);
     let next = move || {
@@ -125,7 +125,10 @@ async fn a_call_without_a_token_is_not_an_unknown_outcome() {
 
     assert!(message.contains("the tool was not called"), "{message}");
     is_revoked.store(false, Ordering::Relaxed);
-    while world.call("desk.echo", json!({})).await.is_err() {}
+    assert!(world.call("desk.echo", json!({})).await.is_ok());
+    let requests = server.requests();
+    let is_first = |request: &&ReceivedRequest| request.body["method"] == "initialize";
+    assert_eq!(requests.iter().filter(is_first).count(), 1);
 }
 
 #[tokio::test]

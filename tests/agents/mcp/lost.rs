@@ -93,6 +93,33 @@ async fn a_server_that_does_not_come_back_is_not_called() {
     assert!(!world.tools.is_connected());
 }
 
+#[tokio::test]
+async fn a_program_that_stops_reading_is_killed_with_the_connection() {
+    const HANDSHAKE: &str = r#"
+        read l; echo '{"jsonrpc":"2.0","id":0,"error":{"code":-32601,"message":"Method not found"}}'
+        read l; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"t","version":"1"}}}'
+        read l; read l; echo '{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"sink","inputSchema":{"type":"object"}}]}}'
+        echo $$ > "$0"; exec sleep 600"#;
+    let file = Marker::new("deaf");
+    let command = StdioCommand::new("sh")
+        .args(["-c", HANDSHAKE])
+        .args([file.0.clone().into_os_string()]);
+    let server = McpServer::stdio("desk", command).call_timeout(Duration::from_millis(500));
+    let world = World::of(server).await;
+
+    world
+        .refused("desk.sink", json!({"text": "x".repeat(1 << 20)}), "timeout")
+        .await;
+    let pid = std::fs::read_to_string(&file.0).unwrap();
+    assert!(is_alive(pid.trim()));
+    drop(world);
+
+    while is_alive(pid.trim()) {
+        tokio::task::yield_now().await;
+        std::thread::yield_now();
+    }
+}
+
 /// A file that a server and its test share.
 struct Marker(PathBuf);
 
