@@ -1,6 +1,6 @@
 //! The decision whether a tool of an MCP server can be called.
 
-/// Whether a tool of an MCP server can be called, by the digests of its definitions.
+/// The decision about the calls of a tool of an MCP server, made from the digests of its definitions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Admission {
     /// The server offers the definition that was accepted and that models see.

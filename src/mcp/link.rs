@@ -435,7 +435,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// Returns `true` if an error says nothing about the connection to the server.
+/// Returns `true` if an error comes from the store of the accepted tools, so that the connection to the server can be in order.
 fn is_of_store(error: &McpError) -> bool {
     match error {
         McpError::Store { .. } | McpError::BadRecord { .. } => true,

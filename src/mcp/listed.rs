@@ -69,8 +69,8 @@ impl Listed {
         }
     }
 
-    /// Returns the digest of everything that a model or this crate learns about the tool. Equal definitions have equal digests,
-    /// whatever the order of the fields in their schemas.
+    /// Returns the digest of everything that a model or this crate learns about the tool. Equal definitions have equal digests.
+    /// The order of the fields in their schemas has no effect.
     pub(super) fn digest(&self) -> String {
         let output = self.output_schema.as_ref().map(sorted_text);
         hash(&[

@@ -255,7 +255,7 @@ pub struct McpChanges {
 
 /// A change of an MCP tool that no person has accepted.
 ///
-/// The texts come from the server and are not trusted.
+/// Description and schemas come from the server and are not trusted.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct McpChange {

@@ -38,8 +38,8 @@ use tokio::time::Instant;
 /// | `removed` | the server no longer lists the tool; the tool was not called |
 /// | `unsupported` | the server asked for input during the call, or answered with a task |
 ///
-/// A call waits for a lost connection for up to half of its timeout. If there is none, the error is `rate_limited`, because the tool
-/// did nothing. A call is sent a second time if the server did not process it, for example in a session that has expired. A call of an
+/// Without a connection, a call waits up to half of its timeout for a new one. After that, the error is `rate_limited`, because the
+/// tool did nothing. A call is sent a second time if the server did not process it, for example in a session that has expired. A call of an
 /// idempotent tool is also sent a second time if it loses the connection.
 pub struct McpTool {
     link: Arc<Link>,

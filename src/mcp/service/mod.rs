@@ -66,8 +66,8 @@ const DEFAULT_MAX_CALLS: u32 = 1_000;
 ///
 /// # Progress and questions
 /// A call with a progress token gets the progress reports of the run's tool, and a report every ten seconds, by which clients extend their
-/// timeouts. If a [person](Self::answers_as) is set, and the client supports elicitation, the client is asked the questions that the run
-/// asks people. All other questions are answered with [`Client::questions`].
+/// timeouts. If a [person](Self::answers_as) is set, and the client supports elicitation, the server sends the questions of the run to
+/// the client. Other questions need an answer through [`Client::questions`].
 ///
 /// In protocol version 2026-07-28, a server cannot send requests to clients. The call ends with a request for input, and the client repeats
 /// it with the answers and with the ID of the run. Meanwhile, the run is suspended. If the client does not repeat the call, the run waits for
@@ -160,7 +160,8 @@ impl McpService {
         self
     }
 
-    /// Sets the person in whose name clients answer questions and approvals by elicitation. Defaults to nobody: clients are not asked.
+    /// Sets the person in whose name clients answer questions and approvals by elicitation. Defaults to no person: the server sends no questions to
+    /// clients.
     ///
     /// Set it only if every client of this server acts for this person.
     #[must_use]

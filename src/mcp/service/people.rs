@@ -15,14 +15,14 @@ use std::time::Duration;
 /// Time for which a client may take to answer one question. Then the question remains open for other people.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Maximum number of questions of one call that the client is asked.
+/// Maximum number of questions of one call that the server sends to the client.
 const MAX_QUESTIONS: usize = 100;
 
-/// The questions that the client was asked.
+/// The questions that the server has sent to the client.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     ids: BTreeSet<String>,
-    /// The number of times that the client was asked, including questions with a refused answer.
+    /// The number of sent questions. A question counts again after a refused answer.
     count: usize,
 }
 
@@ -32,7 +32,7 @@ impl Asked {
         self.count += 1;
     }
 
-    /// Lets the client be asked a question again.
+    /// Permits the server to send a question to the client again.
     pub(super) fn ask_again(&mut self, id: Option<String>) {
         if let Some(id) = id {
             self.ids.remove(&id);
@@ -40,7 +40,8 @@ impl Asked {
     }
 }
 
-/// Returns the open questions of a run that the client was not asked yet, the newest first. The list is empty if the client cannot be asked.
+/// Returns the open questions of a run that the server has not sent to the client, the newest first. The list is empty if the client does
+/// not support forms, or if no person is set.
 pub(super) async fn open(
     shared: &Shared,
     handle: &RequestHandle,

@@ -57,8 +57,8 @@ pub(super) async fn resume(
     is_equal.then_some(handle).ok_or_else(refused)
 }
 
-/// Writes the input of the client as answers to the open questions of a run. Returns the questions that the client was asked, except for
-/// questions with a refused answer, which the client is asked again.
+/// Writes the input of the client as answers to the open questions of a run. Returns the questions with an accepted answer. The server sends
+/// the other questions again.
 ///
 /// # Errors
 /// A protocol error if an answer is malformed, or if the store fails.
