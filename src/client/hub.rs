@@ -224,7 +224,7 @@ async fn forward(shared: &Shared, mut deliveries: Deliveries) {
             }
             // Lost events can be about any run.
             Err(error) => {
-                tracing::debug!(code = error.code(), error = %Chain(&error), "a client lost events, so all its waits read the store");
+                tracing::debug!(code = error.code(), error = %Chain(&error), "a client of this process missed events, so its waiting calls read the store");
                 shared.wake_all();
             }
         }

@@ -15,7 +15,7 @@ use crate::store::{
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// Schemas that a part of a run, such as one of its tools, may write. The executor must be allowed to write them too.
+/// Schemas of the breadcrumbs that a part of a run, such as one of its tools, may write. The executor must be allowed to write them too.
 #[derive(Clone, Debug)]
 #[cfg_attr(
     not(feature = "workflows"),

@@ -51,7 +51,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates the state machine of a new agent run, without tool calls.
+    /// Creates the state machine of a new agent run, in which the model has not called a tool yet.
     ///
     /// The run ID must be unique, because the machine ignores inputs with another ID.
     #[must_use]

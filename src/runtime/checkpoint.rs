@@ -67,7 +67,7 @@ pub(super) enum SweepOutcome {
     Incomplete,
 }
 
-/// The IDs of executors, and their position as the bytes that the ledger saves.
+/// The IDs of executors, and the event position of these executors in the form that the ledger saves.
 pub(super) type PositionSave = (Vec<Arc<str>>, Vec<u8>);
 
 /// Read positions with which one store's executors start: the saved positions, or computed ones for executors without a saved

@@ -54,7 +54,7 @@ pub(super) enum Inserted {
     Added,
     /// The index of suspended runs already contains this suspension of the run, or a later suspension of the same run.
     Known,
-    /// The index of suspended runs already stores the maximum number of runs with complete selectors.
+    /// The index has the maximum number of suspended runs, so it does not store the selectors of this run.
     Full,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) policy: ModelPolicy,
 }
 
-/// The models of a list and their shared state. All clones of a `FallbackModel` have the same core.
+/// The models of a `FallbackModel`, with their rate limits and circuit breakers. All clones of it have the same core.
 pub(super) struct Core {
     pub(super) entries: Vec<Entry>,
     pub(super) states: Mutex<ModelStates>,

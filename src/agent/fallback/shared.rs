@@ -137,9 +137,9 @@ struct SyncState {
     /// The totals after the last exchange and its time, or `None` before the first one.
     known: Option<(Vec<Counts>, Instant)>,
     breadcrumb: Option<BreadcrumbId>,
-    /// The earliest time of the next exchange.
+    /// The earliest time at which this worker reads the shared usage from the store again.
     next_at: Instant,
-    /// The earliest time of the next exchange that writes. An answer is written before `next_at`, so that the others learn its usage
+    /// The earliest time at which this worker adds its usage to the store again. An answer is written before `next_at`, so that the others learn its usage
     /// although this worker may send no further request.
     next_write_at: Instant,
     is_running: bool,

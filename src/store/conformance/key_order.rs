@@ -238,7 +238,7 @@ pub async fn a_redone_run_gets_no_new_ordering_key(
     next_due(ledger, &run).await.map(drop)
 }
 
-/// If one call adds a run twice with different ordering keys, the run has the first of these keys.
+/// If one call adds a run twice with different ordering keys, the run has the ordering key of the first addition.
 ///
 /// [`enqueue`](crate::store::RunLedger::enqueue) adds the runs of one call in order.
 ///

@@ -211,8 +211,8 @@ pub async fn a_run_that_left_its_position_goes_to_the_end_of_its_order(
     same(lease.run, first, "the last run")
 }
 
-/// A run does not wait if all earlier runs with its ordering key were transferred and left the processing order of the key. The
-/// transferred runs retain their order among themselves.
+/// An earlier run that waits for a worker with another version of its executor, and has left the order of its ordering key, does not block a
+/// later run with the same key. The waiting runs retain their order among themselves.
 ///
 /// [`accept_transfers`](crate::store::RunLedger::accept_transfers) adds them behind all others, in
 /// their previous order.
@@ -315,8 +315,8 @@ pub async fn a_claim_of_a_run_that_left_its_position_goes_to_the_end(
     Ok(())
 }
 
-/// A transferred run can be skipped, whether it holds or left its position in the order of its ordering key. No later run starts
-/// early because of the skip.
+/// A client can skip a run that waits for a worker with another version of its executor, also if the run has left the order of its ordering
+/// key. No later run starts early because of the skip.
 ///
 /// The method is [`skip`](crate::store::RunLedger::skip).
 ///

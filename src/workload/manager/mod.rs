@@ -80,7 +80,7 @@ pub enum BrokenPolicy {
 }
 
 impl WorkloadManager {
-    /// Returns a builder for a workload manager that reads JSON. If the feature `yaml` is enabled, the manager also
+    /// Returns a builder for a workload manager that reads workload files in JSON. If the feature `yaml` is enabled, the manager also
     /// reads YAML.
     pub fn builder() -> WorkloadManagerBuilder {
         WorkloadManagerBuilder::new()

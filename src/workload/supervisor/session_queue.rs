@@ -269,7 +269,10 @@ impl Shared {
             emitter.end(&outcome.status);
             this.count_ended(&outcome.status);
             let is_received = job.outcome_sender.send(outcome).is_ok();
-            tracing::trace!(caller_waits = is_received, "a turn ended");
+            tracing::trace!(
+                caller_waits = is_received,
+                "a turn of a workload session ended"
+            );
         }
         this.active_sessions
             .send_modify(|active_sessions| *active_sessions -= 1);

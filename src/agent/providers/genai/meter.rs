@@ -17,7 +17,8 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Number of bytes that each event of a model answer counts in addition to the event's text, because the text may be empty.
+    /// Number of bytes by which each event of a model answer counts towards the size limit of the answer, in addition to the text of the event.
+    /// The text may be empty.
     const EVENT: usize = 8;
 
     pub(super) fn new(limit: usize) -> Self {
