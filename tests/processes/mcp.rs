@@ -8,7 +8,7 @@
 mod program;
 
 use self::program::{Action, Program, SCRIPT};
-use crate::child::{is_alive, run_alone, within_crate};
+use crate::child::{has_ended, run_alone, within_crate};
 use serde_json::{Value, json};
 use std::env;
 use std::fs::File;
@@ -282,8 +282,6 @@ async fn a_run_with_a_local_tool_and_two_mcp_servers_survives_the_kill_of_its_wo
     assert_eq!(store.recent("executor.failed.v1", 9).await.unwrap(), []);
     kill_child(&mut worker);
     kill_child(&mut server);
-    while is_alive(&desk) {
-        std::thread::yield_now();
-    }
+    has_ended(&desk).await;
     std::fs::remove_dir_all(&place.folder).unwrap();
 }

@@ -19,6 +19,16 @@ pub(crate) fn is_alive(pid: &str) -> bool {
     status.is_ok_and(|status| !status.contains(") Z "))
 }
 
+/// Waits until a process has ended. Fails after a minute. Only on Linux.
+pub(crate) async fn has_ended(pid: &str) {
+    let started = std::time::Instant::now();
+    while is_alive(pid) {
+        assert!(started.elapsed().as_secs() < 60, "process {pid} still runs");
+        tokio::task::yield_now().await;
+        std::thread::yield_now();
+    }
+}
+
 /// Returns a test's name in the test harness: its path without the crate name.
 pub(crate) fn within_crate(test: &str) -> &str {
     test.split_once("::").unwrap().1

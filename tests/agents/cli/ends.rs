@@ -1,6 +1,6 @@
 //! Ways in which a program can end, and the cleanup of its process and port.
 
-use crate::child::is_alive;
+use crate::child::has_ended;
 use crate::cli::client::{Door, heard, until};
 use crate::cli::engine::{Engine, deliver, next_call};
 use crate::cli::{playing, task};
@@ -158,9 +158,7 @@ async fn a_running_child_process_does_not_delay_the_answer_of_a_program_and_is_k
 
     let pid = Engine::echo().run(&program).await.unwrap();
 
-    while is_alive(&pid) {
-        std::thread::yield_now();
-    }
+    has_ended(&pid).await;
 }
 
 #[tokio::test]

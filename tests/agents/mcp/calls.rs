@@ -1,7 +1,7 @@
 //! Calls of tools over standard input and output.
 
 use super::{World, command, playing, read_only, tool};
-use crate::child::is_alive;
+use crate::child::{has_ended, is_alive};
 use serde_json::{Value, json};
 use std::time::Duration;
 use universal_executor::mcp::{McpError, McpServer, StdioCommand};
@@ -141,10 +141,8 @@ async fn the_whole_process_group_ends_with_the_connection() {
 
     drop(world);
 
-    while is_alive(pid) || is_alive(child) {
-        tokio::task::yield_now().await;
-        std::thread::yield_now();
-    }
+    has_ended(pid).await;
+    has_ended(child).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::{World, playing, tool};
 use serde_json::{Value, json};
+use std::time::Duration;
 use universal_executor::MemoryStore;
 use universal_executor::mcp::{McpChange, McpChanges, McpError};
 
@@ -22,13 +23,18 @@ fn changing() -> Value {
 /// Waits until the number of changes that wait for a person is `count`, and returns them.
 async fn changes(store: &MemoryStore, count: usize) -> Vec<McpChange> {
     let changes = McpChanges::on(store);
-    loop {
-        let listed = changes.list().await.unwrap();
-        if listed.len() == count {
-            return listed;
+    let listed = async {
+        loop {
+            let listed = changes.list().await.unwrap();
+            if listed.len() == count {
+                return listed;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    }
+    };
+    tokio::time::timeout(Duration::from_secs(60), listed)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::program::SCRIPT;
 use super::{World, playing, read_only, tool};
-use crate::child::{is_alive, within_crate};
+use crate::child::{has_ended, is_alive, within_crate};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
@@ -114,10 +114,7 @@ async fn a_program_that_stops_reading_is_killed_with_the_connection() {
     assert!(is_alive(pid.trim()));
     drop(world);
 
-    while is_alive(pid.trim()) {
-        tokio::task::yield_now().await;
-        std::thread::yield_now();
-    }
+    has_ended(pid.trim()).await;
 }
 
 /// A file that a server and its test share.
